@@ -20,7 +20,7 @@ def embeddings(given, loss):
     """The same embeddings, with a teacher that has an opinion of its own where the loss needs one."""
     if not needs(loss):
         return given
-    return dataclasses.replace(given, teacher=_scores((len(given.query), len(given.candidate))))
+    return given.replace(teacher=_scores((len(given.query), len(given.candidate))))
 
 
 def pairs(given, loss):

@@ -3,7 +3,6 @@
 import hashlib
 import itertools
 import json
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -398,7 +397,7 @@ def test_negatives_that_are_not_drawn_are_counted():
     data = measures.count(embeddings, "ntxent", batch_size=8, batches=1)
     assert sentence in str(table("count", data)) and reports.document("count", data)["not_drawn"] == [sentence]
     assert json.loads(data.attrs["health"]) == json.loads(
-        measures.count(replace(embeddings, negatives=None), "ntxent", batch_size=8, batches=1).attrs["health"]
+        measures.count(embeddings.replace(negatives=None), "ntxent", batch_size=8, batches=1).attrs["health"]
     )
     matched = plan(embeddings, batch_size=8, matched=True)
     assert matched.undrawn[-1] == (
@@ -412,7 +411,7 @@ def test_negatives_that_are_not_drawn_are_counted():
 def test_hard_negatives_count_the_same_held_and_in_one_pass(loss, direction, flipped):
     embeddings = with_negatives()
     if flipped:
-        embeddings = replace(embeddings.flip(), directions=("q2c", "c2q"))
+        embeddings = embeddings.flip().replace(directions=("q2c", "c2q"))
         assert embeddings.negatives is None and embeddings.flip().negatives is not None
     options = {"batch_size": 10 if losses.load(loss).sample == "pairs" else 8}
     held = same_both_ways(embeddings, loss, direction, **options)

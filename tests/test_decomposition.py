@@ -248,7 +248,7 @@ def test_a_force_is_the_length_of_a_candidates_own_gradient(metric):
     part = given_pairs.embeddings
     candidate = part.candidate.clone()
     candidate[2], candidate[3], candidate[4] = part.query[0], 3 * part.query[0], -part.query[0]
-    embeddings = dataclasses.replace(part, candidate=candidate)
+    embeddings = part.replace(candidate=candidate)
     pairs = scores.pairs(embeddings, metric=metric)
     weights = torch.randn(pairs.scores.shape, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
     expected = torch.zeros_like(weights)

@@ -268,7 +268,7 @@ def test_what_is_no_run_gets_one_sentence_and_writes_nothing(arguments, sentence
     write(folders / "short" / "epoch_1.npz", samples(0))
     for epoch, classes in ((1, 6), (2, 3)) if arguments == ["few"] else ():
         labels = torch.arange(30) % classes
-        write(folders / "few" / f"epoch_{epoch}.npz", replace(samples(0, classes=classes), query_group=labels))
+        write(folders / "few" / f"epoch_{epoch}.npz", samples(0, classes=classes).replace(query_group=labels))
     there = sorted(folders.iterdir())
     done = call(*arguments)
     assert (done.exit_code, done.stdout) == (2, "")
@@ -280,13 +280,13 @@ def test_samples_without_a_proxy_are_told(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     one = samples(0)
     label = one.query_group.unique()
-    write(tmp_path / "a" / "1.npz", replace(one, candidate=one.candidate[label[:1]], candidate_group=label[:1]))
+    write(tmp_path / "a" / "1.npz", one.replace(candidate=one.candidate[label[:1]], candidate_group=label[:1]))
     done = call("a", "--out", "a.nc")
     left = int((one.query_group != label[0]).sum())
     assert f"note: {left} of 30 samples left out: class {label[1]} without a proxy\n" in done.stderr
     notes = results.open(tmp_path / "a.nc").attrs["notes"]
-    whole = replace(one, candidate=one.candidate[label], candidate_group=label)
-    part = replace(one, candidate=one.candidate[label[:1]], candidate_group=label[:1])
+    whole = one.replace(candidate=one.candidate[label], candidate_group=label)
+    part = one.replace(candidate=one.candidate[label[:1]], candidate_group=label[:1])
     assert measures.dtp({"a": [whole]}).attrs["notes"] == ""
     assert measures.dtp({"a": [part, part], "b": [part, part]}).attrs["notes"] == notes
     assert measures.dtp({"a": [whole, part, None]}).attrs["notes"] == f"a, step 1: {notes}"

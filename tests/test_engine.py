@@ -52,7 +52,7 @@ class Input:
     def seen(self, metric):
         """The rows; in one direction where the metric is not the same from the other side."""
         both = metric != "cosine_dot"
-        return self.embeddings if both else replace(self.embeddings, directions=self.embeddings.directions[:1])
+        return self.embeddings if both else self.embeddings.replace(directions=self.embeddings.directions[:1])
 
     def view(self, metric="cosine", product="float32"):
         rows = self.seen(metric)

@@ -66,7 +66,7 @@ def gradient(loss, seed, unit):
     """∂ Σ loss / ∂ raw queries and candidates of the random regime; `unit` makes all of them unit vectors first."""
     prepared = F.normalize if unit else torch.clone
     given = regimes.embeddings("random", seed)
-    given = dataclasses.replace(given, query=prepared(given.query), candidate=prepared(given.candidate))
+    given = given.replace(query=prepared(given.query), candidate=prepared(given.candidate))
     pairs, score = scores.pairs(given, metric=loss.metric), scores.METRICS[loss.metric]
 
     def total(query, candidate):
@@ -172,7 +172,7 @@ def test_hist_reads_the_variances_of_its_candidates():
     close(loss(pairs), F.cross_entropy(-2 * distance, labels, reduction="none"), 1e-12)
     error = (-2 * distance).softmax(dim=1) - F.one_hot(labels, 5)
     close(loss.weight(pairs), 2 * error, 1e-12)
-    round_ = dataclasses.replace(given, candidate_variance=None)
+    round_ = given.replace(candidate_variance=None)
     same = losses.load("proxynca_pp", {"scale": 2.0})
     assert torch.equal(
         loss.weight(scores.pairs(round_, metric=loss.metric)), same.weight(scores.pairs(round_, metric=same.metric))

@@ -133,5 +133,5 @@ def labelled(metric: str = "cosine", seed: int = 0) -> Pairs:
     centres = torch.randn(4, REGIME_WIDTH, generator=generator, dtype=torch.float64)
     rows = centres[labels] + 0.7 * torch.randn(len(labels), REGIME_WIDTH, generator=generator, dtype=torch.float64)
     rows = rows / rows.norm(dim=1, keepdim=True) if seed % 2 else rows
-    found = replace(Embeddings.labelled(rows, labels), teacher=_teacher((len(rows), len(rows)), generator))
+    found = Embeddings.labelled(rows, labels).replace(teacher=_teacher((len(rows), len(rows)), generator))
     return pairs(found, metric=metric)

@@ -137,7 +137,7 @@ def audit(
         unread, disk = (), None
     run = _prepared(embeddings, loss, sampling, everything=disk is None)
     if disk is not None and disk.matched:
-        run = replace(run, embeddings=replace(run.embeddings, names=_texts_drawn(run)))
+        run = replace(run, embeddings=run.embeddings.replace(names=_texts_drawn(run)))
     chosen = suspicions(rules, run.embeddings, unread)
     trials = filter_rules.trials(
         filters,

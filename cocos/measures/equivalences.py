@@ -1,7 +1,5 @@
 """Which losses of the shelf is this one, with which parameters, and how exactly?"""
 
-from dataclasses import replace
-
 import numpy as np
 import torch
 import xarray as xr
@@ -21,8 +19,7 @@ def _gradient(loss, embeddings: Embeddings, unit: bool) -> Tensor:
     def prepared(rows: Tensor) -> Tensor:
         return rows / rows.norm(dim=1, keepdim=True) if unit else rows.clone()
 
-    given = replace(
-        embeddings,
+    given = embeddings.replace(
         query=prepared(embeddings.query),
         candidate=prepared(embeddings.candidate),
         candidate_variance=None,

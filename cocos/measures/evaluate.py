@@ -120,7 +120,7 @@ def concatenated(members: Sequence[Embeddings], metric: str) -> Embeddings:
     query = joined([each.query for each in members])
     candidate = query if first.shared else joined([each.candidate for each in members])
     files = tuple(file for each in members for file in each.mapped)
-    return replace(first, query=query, candidate=candidate, negatives=None, candidate_negatives=None, mapped=files)
+    return first.replace(query=query, candidate=candidate, negatives=None, candidate_negatives=None, mapped=files)
 
 
 def origin(checkpoint: Checkpoint | None, split: str | None) -> tuple[dict, list[str]]:
@@ -150,7 +150,7 @@ def _with_distractors(embeddings: Embeddings, more: Embeddings, metric: str) -> 
     sides = {"candidate": candidate, "candidate_group": candidate_group}
     # Samples of a labelled set are queries too, which are never asked for.
     sides |= {"query": candidate, "query_group": candidate_group} if embeddings.shared else {"query_group": query_group}
-    return replace(embeddings, names=None, pictures=None, negatives=None, candidate_negatives=None, **sides)
+    return embeddings.replace(names=None, pictures=None, negatives=None, candidate_negatives=None, **sides)
 
 
 @dataclass(frozen=True, eq=False)
@@ -250,7 +250,7 @@ def _visits(embeddings: Embeddings, sides: _MatchedRows, folds: int, *, corpus: 
     Candidates that match no query and are the `corpus` of the data are no distractors: they are always ranked.
     """
     seen = [embeddings, *(embeddings.flip() for _ in embeddings.directions[1:])]
-    seen = [replace(side, directions=(name,)) for side, name in zip(seen, embeddings.directions, strict=True)]
+    seen = [side.replace(directions=(name,)) for side, name in zip(seen, embeddings.directions, strict=True)]
     for rows in _folds(embeddings, sides, folds):
         if corpus:
             for asks, side in enumerate(seen):

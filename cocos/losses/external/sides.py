@@ -1,7 +1,7 @@
 """A loss as a function of embeddings, (query, candidate, negatives) -> one number, as a training loop calls it."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -9,7 +9,7 @@ from torch import Tensor
 
 from cocos import losses
 from cocos.base.errors import InputError, nearest
-from cocos.embeddings import Embeddings
+from cocos.embeddings import Embeddings, Side
 from cocos.embeddings.batches import Batch
 from cocos.embeddings.scores import length, pairs
 from cocos.embeddings.teachers import Teacher
@@ -47,16 +47,14 @@ def _batch_of(
     """Make a batch of pairs whose rows autograd follows, and number its rows; nothing is checked."""
     every = candidate if negatives is None else torch.cat([candidate, negatives.flatten(0, 1)])
     row, column = (torch.arange(number, device=query.device) for number in (len(query), len(every)))
-    part = object.__new__(Embeddings)
-    part.__dict__.update({each.name: each.default for each in fields(Embeddings)}, marks={}, _kept={})
     given, groups = annotations.groups, (row, column)
     if given is not None:
         groups = given, torch.cat([given, column[len(candidate) :] + int(given.max()) + 1])
-    part.__dict__.update(query=query, candidate=every, query_group=groups[0], candidate_group=groups[1])
-    part.__dict__.update(grades=annotations.grades, teacher=annotations.teacher)
+    named = None
     if negatives is not None:
-        named = column[len(candidate) : len(candidate) + len(query) * negatives.shape[1]]
-        part.__dict__["negatives"] = named.reshape(len(query), -1)
+        named = column[len(candidate) : len(candidate) + len(query) * negatives.shape[1]].reshape(len(query), -1)
+    first, second = Side(query, groups[0], negatives=named), Side(every, groups[1])
+    part = Embeddings.from_sides(first, second, teacher=annotations.teacher, grades=annotations.grades)
     if given is not None:
         return part, Batch(row, column, paired=False)
     return part, Batch(row, column, paired=True, extra=len(every) - len(query))

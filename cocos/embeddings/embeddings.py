@@ -1,0 +1,654 @@
+"""Embeddings: vectors of a frozen model for its training data, and which rows belong together."""
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, TypeVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from cocos.base import annotations
+from cocos.base.annotations import EACH_ITS_OWN_POSITIVE, READ_AS_LABELLED, Groups, Pictures, numbered
+from cocos.base.errors import InputError, rows
+from cocos.base.matrices import (
+    Mapped,
+    check_dims,
+    files_of,
+    joint,
+    matrix,
+    norms_and_projections,
+    refuse_open_rows,
+    variances,
+)
+from cocos.embeddings import marks as pair_marks
+from cocos.embeddings import teachers
+from cocos.embeddings.teachers import Teacher
+
+logger = logging.getLogger(__name__)
+Value = TypeVar("Value")
+NO_QUEUE_GROUPS = "the rows of the queue have no groups, so that each of them is a negative of every query"
+PROXY_DIRECTIONS = (("s2p",), ("p2s",))  # directions of samples and class proxies, which may be the same rows
+LABELLED_WITHOUT_NEGATIVES = "negatives: a labelled set has none of its own: the samples of other classes are negatives"
+# Arguments of `Embeddings` that belong to one side, by the number of the side and the field of `Side`.
+SIDE_FIELDS = {
+    "query": (0, "rows"),
+    "candidate": (1, "rows"),
+    "query_group": (0, "group"),
+    "candidate_group": (1, "group"),
+    "negatives": (0, "negatives"),
+    "candidate_negatives": (1, "negatives"),
+    "query_queue": (0, "queue"),
+    "queue": (1, "queue"),
+    "query_logq": (0, "logq"),
+    "logq": (1, "logq"),
+    "candidate_variance": (1, "variance"),
+}
+
+
+@dataclass(frozen=True, eq=False)
+class Side:
+    """The rows of one side, queries or candidates, and what belongs to each row.
+
+    Args:
+        rows: (N, D) floating point, as the frozen encoder returned them.
+        group: (N,) int64 ids that the rows share with their positives on the other side.
+        names: one text per row.
+        pictures: of the rows, uint8 (N, height, width, 3), or N paths.
+        negatives: (N, K) own hard negatives, as rows of the other side, -1 for none.
+        queue: (N,) bool, rows of a queue, which are the last ones and ask for nothing.
+        logq: (N,) log of the probability with which each row is sampled as a candidate.
+        variance: (N, D), of rows that are the means of normal distributions.
+    """
+
+    rows: Tensor
+    group: Tensor
+    names: Sequence[str] | None = None
+    pictures: Pictures | None = None
+    negatives: Tensor | None = None
+    queue: Tensor | None = None
+    logq: Tensor | None = None
+    variance: Tensor | None = None
+
+    def select(self, index: Tensor) -> "Side":
+        """Return some rows by their numbers, without names, pictures, hard negatives and queue."""
+        logq, variance = (None if values is None else values[index] for values in (self.logq, self.variance))
+        return Side(self.rows[index], self.group[index], logq=logq, variance=variance)
+
+    def truncate(self, dims: int) -> "Side":
+        """Return the first dimensions of all rows."""
+        variance = None if self.variance is None else self.variance[:, :dims].contiguous()
+        return replace(self, rows=self.rows[:, :dims].contiguous(), variance=variance)
+
+    def without_queue(self) -> "Side":
+        """Return the side without the rows of a queue."""
+        if self.queue is None:
+            return self
+        size = int((~self.queue).sum())
+        parts = {name: getattr(self, name) for name in ("names", "pictures", "logq", "variance")}
+        parts = {name: None if values is None else values[:size] for name, values in parts.items()}
+        return Side(self.rows[:size], self.group[:size], negatives=self.negatives, **parts)
+
+    def to(self, rows: Tensor) -> "Side":
+        """Return the side with rows of another device or dtype, and everything else on that device."""
+        parts = {name: getattr(self, name) for name in ("group", "negatives", "queue", "logq")}
+        parts = {name: None if values is None else values.to(rows.device) for name, values in parts.items()}
+        variance = None if self.variance is None else self.variance.to(rows)
+        return replace(self, rows=rows, variance=variance, **parts)
+
+
+@dataclass(frozen=True, eq=False, init=False, repr=False)
+class Embeddings:
+    """Query and candidate embeddings; a query's positives are the candidates of its group.
+
+    Args:
+        query: (Q, D) floating point, as the frozen encoder returned them.
+        candidate: (C, D), same width, dtype and device as `query`.
+        query_group: (Q,) whole numbers or text: ids that a query shares with its positives, or classes of samples.
+        candidate_group: (C,) likewise. Without both, where Q == C, row i matches row i.
+        directions: names of the directions to analyse. The first is query -> candidate; a second one is
+            candidate -> query. Images that ask for texts are `i2t`, `t2i`. Class proxies and labelled sets have one.
+        shared: queries and candidates are the same samples, and a sample is never its own candidate.
+        candidate_variance: (C, D) above 0, where each candidate is the mean of a normal distribution (HIST).
+        names: of the rows, (of the queries, of the candidates), one text a row; either may be None.
+        negatives: own hard negatives, drawn with their query: (Q, K) rows of the candidates, -1 for none; or vectors,
+            (Q, K, D), NaN for none, which become the last candidates, with groups of their own.
+        pictures: of the rows, (of the queries, of the candidates), each uint8 (N, height, width, 3), or N paths that
+            are read when a picture is drawn; either may be None.
+        candidate_negatives: (C, K), the same of the candidates where they ask: `flip` makes them from `negatives`.
+        notes: sentences that belong beside every result of these embeddings.
+        mapped: files that the rows are mapped from; a `numpy.memmap` names its own file. `unchanged`
+            compares them.
+        marks: on pairs of a query and a candidate, by their names, like look-alikes: see `cocos.marks.of`.
+        teacher: scores of a teacher or guide, (Q, C) or (Q, 1 + K), or rows of both sides:
+            see `cocos.embeddings.teachers.of`.
+        grades: (n,) of row i of the queries and row i of the candidates, for losses of graded pairs (CoSENT).
+        queue: rows of earlier steps that are candidates of every batch (MoCo, cross-batch memory): rows (K, D), or
+            (rows, group (K,)). They become the last candidates, with groups of their own unless these are given, and
+            ask for nothing; the field is then a mask of the candidates, (C,) bool. Of a labelled set they are samples,
+            and groups are their classes.
+        query_queue: the same of the queries where the candidates ask.
+        logq: (C,) log of the probability with which each candidate is sampled, at most 0, for losses that correct it.
+        query_logq: (Q,) the same of the queries, where the candidates ask.
+
+    Matrices are never copied, and checked once, in one pass that also takes the norms of their rows. Sides that are the
+    same rows with the same groups are read as a labelled set, with a note: every query would be its own positive.
+
+    Raises:
+        InputError: wrong shape, dtype, width or length; NaN or infinity (the rows are named); ids above 2^63 - 1; text
+            among numbers; a negative that is a positive of its query.
+
+    Examples:
+        Two queries, and three candidates of which two belong to the first query:
+
+        >>> embeddings = cocos.Embeddings(torch.randn(2, 8), torch.randn(3, 8), [7, 9], [7, 7, 9])
+        >>> embeddings.directions
+        ('q2c', 'c2q')
+        >>> embeddings.flip().directions
+        ('c2q', 'q2c')
+    """
+
+    sides: tuple[Side, Side]
+    directions: tuple[str, ...]
+    shared: bool
+    notes: tuple[str, ...]
+    mapped: tuple[Mapped, ...]
+    marks: Mapping[str, pair_marks.Mark]
+    teacher: Teacher | None
+    grades: Tensor | None
+
+    def __init__(
+        self,
+        query: Any,
+        candidate: Any,
+        query_group: Any = None,
+        candidate_group: Any = None,
+        directions: Sequence[str] = ("q2c", "c2q"),
+        shared: bool = False,
+        candidate_variance: Any = None,
+        names: Any = None,
+        negatives: Any = None,
+        pictures: Any = None,
+        candidate_negatives: Any = None,
+        notes: Sequence[str] = (),
+        mapped: Sequence[Mapped] = (),
+        marks: Mapping[str, Any] | None = None,
+        teacher: Any = None,
+        grades: Any = None,
+        queue: Any = None,
+        query_queue: Any = None,
+        logq: Any = None,
+        query_logq: Any = None,
+    ):
+        mapped = tuple(dict.fromkeys((*mapped, *files_of(query, candidate))))
+        query, candidate = matrix("query", query), matrix("candidate", candidate)
+        joint(query, candidate)
+        grades = annotations.grades(grades, len(query), len(candidate))
+        queues = read_queue(query_queue, query, "query_queue"), read_queue(queue, candidate, "queue")
+        groups, queue_groups = read_groups((query_group, candidate_group), (query, candidate), queues)
+        directions, notes = annotations.directions(directions), tuple(notes)
+        if shared and len(query) != len(candidate):
+            lengths = f"{len(query)} query rows and {len(candidate)} candidate rows"
+            raise InputError(f"shared: {lengths}, expected the same rows on both sides")
+        if candidate_variance is not None:
+            candidate_variance = variances(candidate_variance, candidate, len(directions))
+        length = len(candidate)
+        candidate, negatives = annotations.negative_rows(negatives, query, candidate)
+        if len(candidate) > length:  # hard negatives that are vectors, each in a group of its own
+            groups[1] = torch.cat([groups[1], new_groups(groups, len(candidate) - length).to(groups[1].device)])
+            names = annotations.longer("names", names, len(candidate) - length)
+            pictures = annotations.longer("pictures", pictures, len(candidate) - length)
+        matrices, masks = [query, candidate], [None, None]
+        for k, pair in enumerate(queues):
+            if pair is None:
+                continue
+            queue_rows = pair[0]
+            if queue_groups[k] is None:
+                notes = (*notes, NO_QUEUE_GROUPS)
+                queue_groups[k] = new_groups(groups, len(queue_rows))
+            for side in (0, 1) if shared else (k,):
+                length = len(matrices[side])
+                masks[side] = torch.arange(length + len(queue_rows), device=queue_rows.device) >= length
+                groups[side] = torch.cat([groups[side], queue_groups[k].to(groups[side])])
+            longer = torch.cat([matrices[k], queue_rows])
+            matrices = [longer, longer] if shared else [longer if side == k else matrices[side] for side in (0, 1)]
+            if not shared and k == 1:
+                names = annotations.longer("names", names, len(queue_rows))
+                pictures = annotations.longer("pictures", pictures, len(queue_rows))
+        query, candidate = matrices
+        logq = annotations.logq("logq", logq, len(candidate), "candidate")
+        query_logq = annotations.logq("query_logq", query_logq, len(query), "query")
+        query_group, candidate_group = (group.to(query.device) for group in groups)
+        texts, images = (
+            read_pair(name, values, shared, (query, candidate), read)
+            for name, values, read in (
+                ("names", names, annotations.names),
+                ("pictures", pictures, annotations.pictures),
+            )
+        )
+        sides = (
+            Side(query, query_group, texts[0], images[0], None, masks[0], query_logq),
+            Side(candidate, candidate_group, texts[1], images[1], None, masks[1], logq, candidate_variance),
+        )
+        vars(self).update(sides=sides, directions=directions, shared=shared, notes=notes, mapped=mapped, grades=grades)
+        vars(self).update(marks={}, teacher=None)
+        self._check_rows()
+        if shared and (negatives is not None or candidate_negatives is not None):
+            raise InputError(LABELLED_WITHOUT_NEGATIVES)
+        named = ("query", "candidate")
+        negatives = annotations.negatives("negatives", negatives, query_group, candidate_group, named)
+        candidate_negatives = annotations.negatives(
+            "candidate_negatives", candidate_negatives, candidate_group, query_group, named[::-1]
+        )
+        sides = replace(sides[0], negatives=negatives), replace(sides[1], negatives=candidate_negatives)
+        vars(self).update(sides=sides, marks=pair_marks.each(marks, len(query), len(candidate)))
+        if teacher is not None:
+            groups = query_group, candidate_group
+            teacher = teachers.of(teacher, len(query), len(candidate), negatives, groups).to(query)
+            vars(self).update(teacher=teacher)
+        if not shared and directions not in PROXY_DIRECTIONS:
+            self._read_as_labelled()
+
+    query = property(lambda self: self.sides[0].rows, doc="Rows of the queries, (Q, D).")
+    candidate = property(lambda self: self.sides[1].rows, doc="Rows of the candidates, (C, D).")
+    query_group = property(lambda self: self.sides[0].group, doc="Groups of the queries, (Q,).")
+    candidate_group = property(lambda self: self.sides[1].group, doc="Groups of the candidates, (C,).")
+    negatives = property(lambda self: self.sides[0].negatives, doc="Hard negatives of the queries, (Q, K).")
+    candidate_negatives = property(lambda self: self.sides[1].negatives, doc="The same of the candidates, (C, K).")
+    query_queue = property(lambda self: self.sides[0].queue, doc="Queue among the queries, (Q,) bool.")
+    queue = property(lambda self: self.sides[1].queue, doc="Queue among the candidates, (C,) bool.")
+    query_logq = property(lambda self: self.sides[0].logq, doc="Log of the sampling probability of queries, (Q,).")
+    logq = property(lambda self: self.sides[1].logq, doc="Log of the sampling probability of candidates, (C,).")
+    candidate_variance = property(lambda self: self.sides[1].variance, doc="Variances of the candidates, (C, D).")
+
+    @property
+    def names(self) -> tuple[Sequence[str] | None, Sequence[str] | None] | None:
+        """Names of the queries and of the candidates; None without any."""
+        names = self.sides[0].names, self.sides[1].names
+        return None if names == (None, None) else names
+
+    @property
+    def pictures(self) -> tuple[Pictures | None, Pictures | None] | None:
+        """Pictures of the queries and of the candidates; None without any."""
+        pictures = self.sides[0].pictures, self.sides[1].pictures
+        return None if pictures[0] is None and pictures[1] is None else pictures
+
+    @property
+    def is_queued(self) -> bool:
+        """Whether a side has rows of a queue."""
+        return any(side.queue is not None for side in self.sides)
+
+    def without_queue(self) -> "Embeddings":
+        """Return the same set without the rows of queues, pair labels and teacher."""
+        if not self.is_queued:
+            return self
+        sides = tuple(side.without_queue() for side in self.sides)
+        if self.shared:
+            sides = sides[0], replace(sides[1], rows=sides[0].rows)
+        return self.unchecked(sides=sides, marks={}, teacher=None, _kept={})
+
+    def _check_rows(self) -> None:
+        """Refuse rows with NaN or infinity."""
+        labelled = ("embeddings", "embeddings" if self.shared else "proxies")  # names of the arguments of `labelled`
+        names = labelled if self.shared or self.proxies else ("query", "candidate")
+        for name, side, norms in zip(names, self.sides, self.norms, strict=True):
+            refuse_open_rows(name, side.rows, norms)
+
+    @cached_property
+    def _kept(self) -> dict[tuple[object, ...], Any]:
+        """Values derived from tensors of these embeddings, by their names and the identities of the tensors."""
+        return {}
+
+    def kept(self, name: str, tensors: tuple[Tensor, ...], make: Callable[..., Value]) -> Value:
+        """Return `make(*tensors)`, computed once for the same tensors; `flip` and `single` share it.
+
+        Args:
+            name: key of the result, with all options that it depends on.
+            tensors: of these embeddings.
+            make: computes the result.
+        """
+        key = (name, *map(id, tensors))
+        if key not in self._kept:
+            self._kept[key] = make(*tensors), tensors  # kept too, so that no other tensor gets its id
+        return self._kept[key][0]
+
+    @property
+    def norms(self) -> tuple[Tensor, Tensor]:
+        """Norms of the rows of both sides, (Q,) and (C,), in float32 at least.
+
+        They are inf or 0 where squares leave the range of the dtype; `cocos.scores.length` has the whole range.
+        """
+        return self._norms_and_projections(0)[0], self._norms_and_projections(1)[0]
+
+    @property
+    def projections(self) -> tuple[Tensor, Tensor]:
+        """Projections of the rows of both sides on two random lines through their first columns, (Q, 2) and (C, 2).
+
+        Equal rows have equal projections, up to the rounding of a product in float32 at least.
+        """
+        return self._norms_and_projections(0)[1], self._norms_and_projections(1)[1]
+
+    def _norms_and_projections(self, side: int) -> tuple[Tensor, Tensor]:
+        return self.kept("rows", (self.sides[side].rows,), norms_and_projections)
+
+    @property
+    def groups(self) -> Groups:
+        """The groups of both sides, numbered and counted."""
+        return self.kept("groups", (self.query_group, self.candidate_group), Groups.of)
+
+    def unchanged(self) -> None:
+        """Refuse mapped files that were written to since: to be called before and after each pass over the rows."""
+        for file in self.mapped:
+            file.unchanged()
+
+    def marked(self, labels: Mapping[str, Any] | None) -> "Embeddings":
+        """Return the same set with other pair labels, by their names: see `cocos.marks.of`; None: no labels."""
+        return self.unchecked(marks=pair_marks.each(labels, len(self.query), len(self.candidate)))
+
+    def _read_as_labelled(self) -> None:
+        """Read sides that are the same rows as a labelled set, if some samples have other positives than themselves."""
+        if not (torch.equal(self.query_group, self.candidate_group) and torch.equal(self.query, self.candidate)):
+            return
+        note = READ_AS_LABELLED if len(self.query_group.unique()) < len(self.query_group) else EACH_ITS_OWN_POSITIVE
+        if note == READ_AS_LABELLED:
+            if self.negatives is not None or self.candidate_negatives is not None:
+                raise InputError(
+                    "negatives: query and candidate are the same rows with the same groups, a labelled set, which has "
+                    "no negatives of its own; give embeddings=, labels=, or two sides that differ"
+                )
+            vars(self).update(shared=True, directions=("s2s",))
+        if note not in self.notes:
+            vars(self).update(notes=(*self.notes, note))
+            logger.info("note: %s", note)
+
+    @classmethod
+    def from_sides(
+        cls, query: Side, candidate: Side, *, teacher: Teacher | None = None, grades: Tensor | None = None
+    ) -> "Embeddings":
+        """Return the embeddings of two sides without any check, such as rows that autograd follows."""
+        embeddings = object.__new__(cls)
+        vars(embeddings).update(sides=(query, candidate), directions=("q2c", "c2q"), shared=False, notes=(), mapped=())
+        vars(embeddings).update(marks={}, teacher=teacher, grades=grades)
+        return embeddings
+
+    @classmethod
+    def labelled(
+        cls,
+        embeddings: Any,
+        labels: Any,
+        proxies: Any = None,
+        proxy_labels: Any = None,
+        proxy_variance: Any = None,
+        *,
+        names: Any = None,
+        pictures: Any = None,
+        notes: tuple[str, ...] = (),
+        marks: Mapping[str, Any] | None = None,
+        queue: Any = None,
+    ) -> "Embeddings":
+        """Make a labelled set: the positives of a sample are the others of its class, or the proxy of its class.
+
+        Args:
+            embeddings: (N, D) samples.
+            labels: (N,) class of each sample, whole numbers or text.
+            proxies: (P, D) learned class vectors; without them the samples are each other's candidates.
+            proxy_labels: (P,) class of each proxy; 0..P-1 when left out. A class may have several proxies.
+            proxy_variance: (P, D), where each proxy is the mean of a normal distribution (HIST).
+            names: of the samples, one text each; with proxies (of the samples, of the proxies).
+            pictures: likewise, as in the class.
+            notes: as in the class.
+            marks: as in the class; a labelled set has its samples on both sides.
+            queue: as in the class, with classes; only without proxies.
+
+        Returns:
+            Embeddings with the one direction `s2p` (sample to proxy) or `s2s` (sample to sample).
+
+        Raises:
+            InputError: as the class; or a variance without proxies.
+        """
+        mapped = files_of(embeddings)
+        embeddings = matrix("embeddings", embeddings)
+        ids = numbered({"labels": labels, "proxy_labels": proxy_labels})
+        labels = annotations.groups("labels", ids["labels"], "embeddings", len(embeddings))
+        beside = {"names": names, "pictures": pictures, "mapped": mapped, "notes": notes, "marks": marks}
+        if proxies is None:
+            if proxy_variance is not None:
+                raise InputError("proxy_variance is given and proxies are not: a variance belongs to a proxy")
+            if queue is not None and not (isinstance(queue, tuple) and len(queue) == 2):
+                raise InputError("queue: rows of a labelled set have classes: give queue_group")
+            beside["queue"] = queue
+            return cls(embeddings, embeddings, labels, labels, directions=("s2s",), shared=True, **beside)
+        if queue is not None:
+            raise InputError("queue: proxies are candidates of every batch already; leave one of them out")
+        mapped += files_of(proxies)
+        proxies = matrix("proxies", proxies)
+        if proxy_labels is None:
+            ids["proxy_labels"] = torch.arange(len(proxies))
+        proxy_labels = annotations.groups("proxy_labels", ids["proxy_labels"], "proxies", len(proxies))
+        beside |= {"directions": ("s2p",), "candidate_variance": proxy_variance, "mapped": mapped}
+        return cls(embeddings, proxies, labels, proxy_labels, **beside)
+
+    def __repr__(self) -> str:
+        names = ("names", "pictures", "negatives", "teacher", "grades", "queue")
+        present = [name for name in names if getattr(self, name) is not None] + (["marks"] if self.marks else [])
+        sizes = f"query={tuple(self.query.shape)}, candidate={tuple(self.candidate.shape)}"
+        dtype = str(self.query.dtype).removeprefix("torch.")
+        where = f"{dtype} on {self.query.device}, {len(self.groups.queries)} groups, {' and '.join(self.directions)}"
+        annotated = f", with {', '.join(present)}" if present else ""
+        return f"Embeddings({sizes}, {where}{', shared' if self.shared else ''}{annotated})"
+
+    @property
+    def proxies(self) -> bool:
+        """Whether candidates are class proxies (direction `s2p`): all of them take part in every batch."""
+        return tuple(self.directions) == PROXY_DIRECTIONS[0]
+
+    def flip(self) -> "Embeddings":
+        """Swap the sides: candidates ask, queries are ranked. Twice is the identity.
+
+        Raises:
+            InputError: candidates are distributions, which cannot ask.
+        """
+        if self.candidate_variance is not None:
+            raise InputError("candidate_variance: candidates that are distributions cannot be queries")
+        directions = self.directions[::-1]
+        if len(directions) == 1:
+            directions = ("2".join(reversed(directions[0].split("2"))),)
+        return self.unchecked(
+            sides=self.sides[::-1],
+            directions=directions,
+            marks={name: mark.flip() for name, mark in self.marks.items()},
+            teacher=self.teacher and self.teacher.flip(),
+        )
+
+    def single(self, direction: str) -> "Embeddings":
+        """Keep one direction: the queries alone ask."""
+        return self.unchecked(directions=(direction,))
+
+    def truncate(self, dims: int) -> "Embeddings":
+        """Keep the first dimensions of every row, which Matryoshka training makes embeddings of their own.
+
+        Args:
+            dims: number of dimensions, from 1 to the width of the rows.
+
+        Raises:
+            InputError: there are fewer dimensions, or `dims` is below 1.
+
+        Source: Kusupati et al. 2022, Matryoshka Representation Learning, arXiv:2205.13147.
+
+        Examples:
+            >>> cocos.Embeddings(torch.eye(4)[:2], torch.eye(4)[2:]).truncate(3).query.shape
+            torch.Size([2, 3])
+        """
+        width = self.query.shape[1]
+        check_dims(dims, width)
+        sides = tuple(side.truncate(dims) for side in self.sides)
+        if self.candidate is self.query:
+            sides = sides[0], replace(sides[1], rows=sides[0].rows)
+        notes = (*self.notes, f"the first {dims} of {width} dimensions of each row")
+        return self.unchecked(sides=sides, notes=notes, mapped=(), _kept={})
+
+    def with_rows(self, query: Tensor, candidate: Tensor) -> "Embeddings":
+        """Return the same set with other vectors of its rows, without a second check."""
+        return self.unchecked(query=query, candidate=candidate)
+
+    def unchecked(self, **values: object) -> "Embeddings":
+        """Return the same set with other values of some fields, without a second check."""
+        embeddings = object.__new__(Embeddings)
+        vars(embeddings).update(vars(self), _kept=self._kept)
+        by_side: tuple[dict[str, Any], dict[str, Any]] = {}, {}
+        for name, value in values.items():
+            if name in SIDE_FIELDS:
+                number, field = SIDE_FIELDS[name]
+                by_side[number][field] = value
+            else:
+                vars(embeddings)[name] = value
+        if any(by_side):
+            sides = tuple(replace(side, **fields) for side, fields in zip(embeddings.sides, by_side, strict=True))
+            vars(embeddings).update(sides=sides)
+        return embeddings
+
+    def replace(self, **values: Any) -> "Embeddings":
+        """Return the embeddings of the same arguments with other values of some, checked again."""
+        names = ("directions", "shared", "names", "pictures", "notes", "mapped", "marks", "teacher", "grades")
+        return Embeddings(**{name: getattr(self, name) for name in (*SIDE_FIELDS, *names)} | values)
+
+    def to(self, device: torch.device | str | None = None, dtype: torch.dtype | None = None) -> "Embeddings":
+        """Move to another device or dtype; the same object if nothing changes."""
+        query = matrix("query", self.query.to(device, dtype))
+        if query is self.query:
+            return self
+        candidate = query if self.candidate is self.query else self.candidate.to(device, dtype)
+        moved = self.unchecked(
+            sides=(self.sides[0].to(query), self.sides[1].to(candidate)),
+            teacher=self.teacher and self.teacher.to(query),
+            grades=None if self.grades is None else self.grades.to(query.device),
+            mapped=(),
+            _kept={},
+        )
+        if torch.finfo(query.dtype).max < torch.finfo(self.query.dtype).max:
+            moved._check_rows()
+        return moved
+
+    def rows(self, query_index: Tensor, candidate_index: Tensor) -> "Embeddings":
+        """Select queries and candidates by their row numbers, without a second check."""
+        return self.unchecked(
+            sides=(self.sides[0].select(query_index), self.sides[1].select(candidate_index)),
+            shared=self.shared and torch.equal(query_index, candidate_index),
+            teacher=self.teacher and self.teacher.rows(query_index, candidate_index),
+            grades=None if self.grades is None else self.grades[query_index],
+            notes=(),
+            mapped=(),
+            marks={},
+            _kept={},
+        )
+
+
+def read_pair(
+    name: str, values: Any, shared: bool, sides: tuple[Tensor, Tensor], read: Callable[[str, Any, int], Any]
+) -> tuple[Any, Any]:
+    """Check the names or the pictures of both sides; (None, None) without any."""
+    pair = annotations.pair(name, values, shared) or (None, None)
+    return tuple(
+        read(f"{name} of {side}", texts, len(rows))
+        for side, texts, rows in zip(("query", "candidate"), pair, sides, strict=True)
+    )
+
+
+def new_groups(groups: Sequence[Tensor], number: int) -> Tensor:
+    """Return that many ids above all ids of both sides."""
+    return max(int(ids.max()) for ids in groups) + 1 + torch.arange(number)
+
+
+def read_queue(queue: Any, side: Tensor, name: str) -> tuple[Tensor, Any] | None:
+    """Read a queue: rows (K, D) or (rows, group (K,)), returned with the ids or None; None without a queue.
+
+    Raises:
+        InputError: another shape or dtype, NaN or infinity, or a wrong number of ids.
+
+    Examples:
+        >>> rows, group = read_queue((torch.eye(3)[:2], [1, 2]), torch.eye(3), "queue")
+        >>> rows.shape, group
+        (torch.Size([2, 3]), [1, 2])
+    """
+    if queue is None:
+        return None
+    vectors, group = queue if isinstance(queue, tuple) and len(queue) == 2 else (queue, None)
+    try:
+        vectors = torch.as_tensor(vectors)
+    except (TypeError, ValueError, RuntimeError):
+        raise InputError(f"{name}: expected an array of numbers (K, {side.shape[1]}), or (rows, group)") from None
+    shape = tuple(vectors.shape)
+    if vectors.ndim != 2 or not len(vectors) or shape[1] != side.shape[1] or not vectors.is_floating_point():
+        raise InputError(f"{name}: {vectors.dtype} of shape {shape}, expected floating point (K, {side.shape[1]})")
+    if not vectors.isfinite().all():
+        bad = (~vectors.isfinite().all(dim=1)).nonzero().flatten().tolist()
+        raise InputError(f"{name}: NaN or infinity in {rows(bad)}")
+    if group is not None and len(group) != len(vectors):
+        raise InputError(f"{name}_group: {len(group)} ids, expected {len(vectors)}, one for each row of the queue")
+    return vectors.to(side), group
+
+
+def read_groups(
+    groups: tuple[Any, Any], sides: tuple[Tensor, Tensor], queues: tuple[tuple[Tensor, Any] | None, ...]
+) -> tuple[list[Tensor], list[Tensor | None]]:
+    """Return the ids of the rows of both sides, and those of their queues, None for a queue without groups.
+
+    Ids that are text are numbered together, so the ids of a queue are read behind those of its side.
+    """
+    queue_groups = [None if queue is None else queue[1] for queue in queues]
+    if any(group is not None for group in queue_groups):
+        groups = tuple(
+            concatenate_ids(np.arange(len(side)) if group is None else group, queue_group)
+            for group, side, queue_group in zip(groups, sides, queue_groups, strict=True)
+        )
+    lengths = [0 if group is None else len(group) for group in queue_groups]
+    ids = annotations.both_groups(*groups, *(len(side) + n for side, n in zip(sides, lengths, strict=True)))
+    rest = [own[len(side) :] if n else None for own, side, n in zip(ids, sides, lengths, strict=True)]
+    return [own[: len(side)] for own, side in zip(ids, sides, strict=True)], rest
+
+
+def concatenate_ids(group: Any, queue_group: Any) -> np.ndarray:
+    """Return the ids of a side and of its queue, on the host."""
+    arrays = [ids.cpu().numpy() if isinstance(ids, Tensor) else np.asarray(ids) for ids in (group, queue_group)
+              if ids is not None]  # fmt: skip
+    return np.concatenate(arrays)
+
+
+def draw(
+    source: Embeddings,
+    *,
+    sample: str = "pairs",
+    batch_size: int | str = 128,
+    batches: int | None = None,
+    per_group: int | None = None,
+    seed: int = 0,
+    copies: str = "once",
+) -> tuple[Any, ...]:
+    """Return the row numbers of the batches that every measure draws with these options.
+
+    Args:
+        source: the frozen embeddings of the training set.
+        sample: `pairs` or `groups`.
+        batch_size: at least 2, or `all`.
+        batches: their number; None is one pass over the set.
+        per_group: with `groups`, candidates of a query or samples of a class.
+        seed: of the generator.
+        copies: `once` or `keep` repeated candidates of a batch.
+
+    Returns:
+        Batches with `query_index` and `candidate_index`, int64.
+
+    Raises:
+        InputError: an option out of range, or a query without any positive.
+
+    Examples:
+        >>> batches = cocos.embeddings.draw(cocos.Embeddings(torch.eye(4), torch.eye(4) + 1), batch_size=2)
+        >>> sorted(torch.cat([batch.query_index for batch in batches]).tolist())
+        [0, 1, 2, 3]
+    """
+    from cocos.embeddings import batches as sampling  # which imports this file
+
+    options: dict[str, Any] = {"sample": sample, "batch_size": batch_size, "batches": batches, "per_group": per_group}
+    return tuple(sampling.plan(source, **options, seed=seed, copies=copies).batches)
