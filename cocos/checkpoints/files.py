@@ -57,8 +57,13 @@ ADVICE = {
     "damaged zip": "is a truncated or damaged zip archive (a torch or npz file cut short?); copy it again",
     "torchscript": "is a TorchScript or torch.export program, which runs code when loaded; save tensors instead: "
     "torch.save(model.state_dict(), FILE)",
-    "netcdf": "is an HDF5 or netCDF file; open a result of cocos with cocos.results.open, and save other arrays with "
-    "numpy.savez(FILE, query=..., candidate=...)",
+    "netcdf": "is an HDF5 or netCDF file; open a result of cocos with cocos.results.open, and convert other arrays: "
+    "import h5py, numpy; arrays = h5py.File(FILE); numpy.savez('embeddings.npz', embeddings=arrays['NAME'][:], "
+    "labels=arrays['LABELS'][:])",
+    "faiss": "is a FAISS index; convert its vectors: import faiss, numpy; index = faiss.read_index(FILE); "
+    "numpy.savez('embeddings.npz', embeddings=index.reconstruct_n(0, index.ntotal), labels=...)",
+    "mteb": "contains results of MTEB and no vectors; encode its texts: cocos encode DATA --model MODEL --out "
+    "embeddings.npz",
     "tar": "is a tar archive; unpack it and name the checkpoint inside",
     "gzip": "is compressed with gzip; unpack it first",
     "pickle": f"is a plain Python pickle, which cocos does not load; {EMBED_INSTEAD}",
@@ -155,6 +160,10 @@ class File:
             return "netcdf"
         if 2 <= int.from_bytes(head[:8], "little") <= MAX_HEADER and head[8:9] == b"{":
             return "safetensors"
+        if head[:2] == b"Ix" and head[2:4].isalnum():
+            return "faiss"
+        if head[:1] == b"{" and b'"mteb_version"' in head:
+            return "mteb"
         if head[257:262] == b"ustar":
             return "tar"
         if head[:2] == b"\x1f\x8b":

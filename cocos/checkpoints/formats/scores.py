@@ -106,7 +106,7 @@ def _is_table(file: File) -> bool:
             names = set(tables.column_names(file.path)) if stream.read(4) == b"PAR1" else set()
     else:
         names = set(tables.column_names(file.path))
-    return {"score", "label"} <= names and bool({"query", "candidate"} & names)
+    return "score" in names and bool({"query", "candidate"} & names)
 
 
 def read(file: File, data=None) -> Checkpoint:
