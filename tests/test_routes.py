@@ -241,4 +241,4 @@ def test_labels_are_counted_against_the_proxies_of_a_checkpoint():
     (note,) = found.notes
     assert "2 classes in the data, 2 among the proxies" in note
     with pytest.raises(InputError, match="class 1 of the data has no proxy: the checkpoint has 1, of classes 0 to 0"):
-        replace(made, proxies=torch.eye(4)[:1], proxy_labels=None).embed(device="cpu")
+        replace(made, format="iresnet", proxies=torch.eye(4)[:1], proxy_labels=None).embed(device="cpu")

@@ -195,3 +195,14 @@ def test_texts_are_not_taken_for_vectors(tmp_path):
     (tmp_path / "b.csv").write_text("text,label,year_1,year_2\na,1,2001,2002\n")
     for name in ("a.csv", "b.csv"):
         assert cocos.checkpoints.inspect(tmp_path / name)["format"] == "pairs"
+
+
+@pytest.mark.parametrize("loss", ["ranknet", "lambdaloss"])
+def test_scores_without_grades_ask_for_the_column(tmp_path, loss):
+    path = tmp_path / "a.csv"
+    rows = [("q1", "c1", 0.5, 1, 2), ("q1", "c2", 0.75, 0, 0), ("q2", "c1", 0.5, 1, 1), ("q2", "c2", 0.25, 0, 0)]
+    names = ("query", "candidate", "score", "label", "grade")
+    for width, code in ((4, 2), (5, 0)):
+        path.write_text(lines([names[:width], *(row[:width] for row in rows)]))
+        done = CliRunner().invoke(app, ["count", str(path), "--loss", loss])
+        assert done.exit_code == code and ("column grade" in done.stderr) == (code == 2)

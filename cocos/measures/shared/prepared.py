@@ -30,6 +30,7 @@ from cocos.embeddings.stored import Stored
 from cocos.engine import devices, readers
 from cocos.engine.readers import columns
 from cocos.engine.readers.lines import LINES_TILE
+from cocos.losses.families.graded import GradedList
 
 SCORE_TYPES = {"float32": torch.float32, "float64": torch.float64}
 # Scores from which several threads of PyTorch save more time than they spend waiting (measured).
@@ -601,6 +602,8 @@ def _needs_vectors(loss: losses.Loss, given: Scores) -> str:
     if loss.metric not in READ_AS_GIVEN:
         return f"reads {loss.metric.replace('_', ' ')} scores of vectors, and there are scores alone"
     if "teacher" in loss.requires and given.reference is None and given.grade is None:
+        if isinstance(loss, GradedList):
+            return "orders candidates by their grades: add the column grade, or the array grade (queries, candidates)"
         return "reads scores of a reference or a teacher, and there are none: give reference (queries, candidates)"
     if loss.couples == "candidate" and given.candidate_index is not None:
         return "compares the queries of each candidate, and every query has a list of its own"
