@@ -63,81 +63,78 @@ class Shard:
         name: of the array in it; empty in .npy.
         shape: rows, and width of a matrix.
         dtype: its name.
+        layout: dtype in the file (uint16 for bfloat16), and offset in bytes; None for parquet.
     """
 
     path: Path
     name: str
     shape: tuple[int, ...]
     dtype: str
+    layout: tuple[np.dtype, int] | None = None
 
-    @cached_property
-    def array(self) -> Any:
-        """The mapped array, or a parquet dataset."""
-        with tables.readable(self.path):
-            return open_array(self.path, self.name)
+    def take(self, rows: np.ndarray | slice) -> np.ndarray:
+        """Read rows by their numbers, in the byte order of the machine; bfloat16 as uint16.
 
-    def take(self, rows: np.ndarray) -> np.ndarray:
-        """Read rows by their numbers, in the byte order of the machine; bfloat16 as uint16."""
+        The file is mapped anew each time, so that pages of earlier reads take no memory.
+        """
         with tables.readable(self.path):
-            if self.path.suffix != ".parquet":
-                values = np.asarray(self.array[rows])
+            if self.layout is None:
+                values = self.take_column(rows)
             else:
-                column = self.array.take(rows, columns=[self.name]).column(0).combine_chunks()
-                flat = column.flatten() if len(self.shape) == 2 else column
-                if column.null_count or flat.null_count:
-                    raise InputError(f"{self.path}, {self.name}: a value is missing; write every row whole")
-                values = np.asarray(flat.to_pylist() if len(self.shape) == 1 else flat.to_numpy())
-                values = values.reshape(-1, *self.shape[1:])
+                dtype, offset = self.layout
+                values = np.array(np.memmap(self.path, dtype, "r", offset, self.shape)[rows])
         return values.astype(values.dtype.newbyteorder("="), copy=False)
 
-
-def open_array(path: Path, name: str) -> Any:
-    """Map an array of a .npy, .npz or .safetensors file, or open a parquet file."""
-    if path.suffix == ".npy":
-        return np.load(path, mmap_mode="r")
-    if path.suffix == ".npz":
-        with zipfile.ZipFile(path) as archive:
-            array = single.map_array(path, archive, name, min_size=0)
-        if array is None:
-            raise InputError(f"{path}: {name} is compressed, expected numpy.savez, which does not compress")
-        return array
-    if path.suffix == ".safetensors":
-        begin, tensors = safetensors_header(path)
-        about = tensors[name]
-        dtype = SAFETENSORS_DTYPES[about["dtype"]].replace("bfloat16", "uint16")
-        return np.memmap(path, dtype, "r", begin + about["data_offsets"][0], tuple(about["shape"]))
-    (dataset,) = tables.require("pyarrow.dataset", path=path)
-    return dataset.dataset(path)
-
-
-def safetensors_header(path: Path) -> tuple[int, dict[str, Any]]:
-    """Return the offset of the tensors, and dtype, shape and data_offsets of each."""
-    with open(path, "rb") as stream:
-        length = int.from_bytes(stream.read(8), "little")
-        tensors = json.loads(stream.read(length))
-    tensors.pop("__metadata__", None)
-    end = max((about["data_offsets"][1] for about in tensors.values()), default=0)
-    if path.stat().st_size != 8 + length + end:
-        raise ValueError(f"{path.stat().st_size - 8 - length} bytes of tensors, expected {end}")
-    return 8 + length, tensors
+    def take_column(self, rows: np.ndarray | slice) -> np.ndarray:
+        """Read rows of a parquet column."""
+        (dataset,) = tables.require("pyarrow.dataset", path=self.path)
+        index = np.arange(self.shape[0])[rows]
+        column = dataset.dataset(self.path).take(index, columns=[self.name]).column(0).combine_chunks()
+        flat = column.flatten() if len(self.shape) == 2 else column
+        if column.null_count or flat.null_count:
+            raise InputError(f"{self.path}, {self.name}: a value is missing; write every row whole")
+        values = np.array(flat.to_pylist() if len(self.shape) == 1 else flat.to_numpy())
+        return values.reshape(-1, *self.shape[1:])
 
 
 def read_header(path: Path) -> list[Shard]:
     """Return the arrays of a file without reading their values."""
     with tables.readable(path):
-        if path.suffix == ".safetensors":
-            return [
-                Shard(path, name, tuple(about["shape"]), SAFETENSORS_DTYPES.get(about["dtype"], about["dtype"]))
-                for name, about in safetensors_header(path)[1].items()
-            ]
         if path.suffix == ".parquet":
             return read_parquet_header(path)
-        arrays = {"": np.load(path, mmap_mode="r")} if path.suffix == ".npy" else {}
-        if path.suffix == ".npz":
+        if path.suffix == ".safetensors":
+            return read_safetensors_header(path)
+        if path.suffix == ".npy":
+            arrays = {"": np.load(path, mmap_mode="r")}
+        else:
+            arrays = {}
             with zipfile.ZipFile(path) as archive:
-                names = [name.removesuffix(".npy") for name in archive.namelist()]
-            arrays = {name: open_array(path, name) for name in names}
-        return [Shard(path, name, array.shape, dtype_name(array.dtype)) for name, array in arrays.items()]
+                for member in archive.namelist():
+                    name = member.removesuffix(".npy")
+                    arrays[name] = single.map_array(path, archive, name, min_size=0)
+                    if arrays[name] is None:
+                        raise InputError(f"{path}: {name} is compressed or no array, expected numpy.savez of numbers")
+    return [
+        Shard(path, name, array.shape, dtype_name(array.dtype), (array.dtype, array.offset))
+        for name, array in arrays.items()
+    ]
+
+
+def read_safetensors_header(path: Path) -> list[Shard]:
+    """Return the tensors of a .safetensors file: eight bytes of length, a JSON header, and the values."""
+    with open(path, "rb") as stream:
+        begin = 8 + int.from_bytes(stream.read(8), "little")
+        tensors = json.loads(stream.read(begin - 8))
+    tensors.pop("__metadata__", None)
+    end = max((about["data_offsets"][1] for about in tensors.values()), default=0)
+    if path.stat().st_size != begin + end:
+        raise ValueError(f"{path.stat().st_size - begin} bytes of tensors, expected {end}")
+    shards = []
+    for name, about in tensors.items():
+        dtype = SAFETENSORS_DTYPES.get(about["dtype"], about["dtype"])
+        layout = np.dtype(dtype.replace("bfloat16", "uint16")), begin + about["data_offsets"][0]
+        shards.append(Shard(path, name, tuple(about["shape"]), dtype, layout))
+    return shards
 
 
 def dtype_name(dtype: np.dtype) -> str:
@@ -209,7 +206,11 @@ class ShardRows:
 
     def read(self, index: Tensor) -> Tensor:
         """Read rows of vectors by their numbers, in ascending order: (n, width)."""
-        rows = torch.from_numpy(np.array(self.take(index.numpy())))
+        return self.as_tensor(self.take(index.numpy()))
+
+    def as_tensor(self, values: np.ndarray) -> Tensor:
+        """Return the dimensions of rows that are kept."""
+        rows = torch.from_numpy(values)
         rows = rows.view(torch.bfloat16) if self.dtype == torch.bfloat16 else rows
         return rows if self.dims is None else rows[:, : self.dims].contiguous()
 
@@ -220,14 +221,15 @@ class ShardRows:
 
 def read_all(rows: ShardRows) -> Tensor:
     """Read the rows of all shards into memory."""
-    return torch.cat([
-        ShardRows((shard,), rows.dims).read(torch.arange(shard.shape[0])) for shard in rows.shards if shard.shape[0]
-    ])
+    matrix = torch.empty(rows.shape, dtype=rows.dtype)
+    for shard, begin in zip(rows.shards, rows.begins, strict=False):
+        matrix[begin : begin + shard.shape[0]] = rows.as_tensor(shard.take(slice(None)))
+    return matrix
 
 
 def read_values(shards: Sequence[Shard]) -> Any:
     """Read the groups, labels, texts or logq of all shards."""
-    values = np.concatenate([shard.take(np.arange(shard.shape[0])) for shard in shards])
+    values = np.concatenate([shard.take(slice(None)) for shard in shards])
     return values if values.dtype.kind in "USO" else torch.from_numpy(values)
 
 
