@@ -76,15 +76,14 @@ def wide(monkeypatch):
 @pytest.fixture(scope="session")
 def regimes():
     """Name of each regime, and (metric, seed) -> its Pairs, which are built once."""
-    from cocos.embeddings import regimes
+    from cocos.measures.shared import synthetic_inputs
 
-    built = functools.cache(regimes.build)
-    return [(name, functools.partial(built, name)) for name in regimes.SYNTHETIC_REGIMES]
+    built = functools.cache(synthetic_inputs.build)
+    return [(name, functools.partial(built, name)) for name in synthetic_inputs.SYNTHETIC_REGIMES]
 
 
 @pytest.fixture
 def random_pairs():
     """Pairs of the random regime."""
-    from cocos.embeddings import regimes
 
-    return lambda metric="cosine", seed=0: regimes.build("random", metric, seed)
+    return lambda metric="cosine", seed=0: synthetic_inputs.build("random", metric, seed)

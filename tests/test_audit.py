@@ -40,7 +40,9 @@ PASSAGES = [
 
 
 def same(one, other):
-    return bool(one.strip()) and cocos.embeddings.likeness.normal(one) == cocos.embeddings.likeness.normal(other)
+    return bool(one.strip()) and cocos.measures.shared.equal_texts.normal(
+        one
+    ) == cocos.measures.shared.equal_texts.normal(other)
 
 
 def questions(seed=0, **more):

@@ -21,9 +21,9 @@ import taught
 from cocos import Embeddings, InputError, losses, measures, plots, reports, results
 from cocos.cli import app
 from cocos.counting import forces
-from cocos.embeddings import regimes, scores
+from cocos.embeddings import scores
 from cocos.embeddings.batches import plan
-from cocos.measures.shared import prepared
+from cocos.measures.shared import prepared, synthetic_inputs
 from cocos.reports import table
 
 NAMES = cases.KINDS
@@ -66,13 +66,13 @@ def close(actual, expected, tolerance=1e-10):
 
 
 def of(loss, name, seed):
-    return scores.pairs(regimes.embeddings(name, seed), metric=loss.metric)
+    return scores.pairs(synthetic_inputs.embeddings(name, seed), metric=loss.metric)
 
 
 def given(metric, seed=0, dtype=torch.float64):
     """Pairs of one metric, and weights that no loss has: of any sign, on a part of the pairs, in neither mask too."""
     generator = torch.Generator().manual_seed(seed)
-    embeddings = regimes.embeddings("random", seed).to(dtype=dtype)
+    embeddings = synthetic_inputs.embeddings("random", seed).to(dtype=dtype)
     pairs = scores.pairs(embeddings, metric=metric)
     out = torch.rand(pairs.scores.shape, generator=generator) < 0.2
     pairs = dataclasses.replace(pairs, positive=pairs.positive & ~out, negative=pairs.negative & ~out)
@@ -104,7 +104,7 @@ def test_both_roles_are_the_gradient_of_the_embeddings(name):
 def test_in_a_labelled_set_the_roles_add_up_to_the_gradient_of_the_one_matrix(name):
     loss = losses.load(name)
     for seed in range(2):
-        pairs = regimes.labelled(loss.metric, seed)
+        pairs = synthetic_inputs.labelled(loss.metric, seed)
         weights = weigh(loss, pairs)
         pull, push = forces.sides(weights, pairs, loss.metric)
         found = forces.gradient(pull, push, pairs, loss.metric, radial_of(loss, pairs))
@@ -350,7 +350,7 @@ def test_of_equal_weights_the_most_similar_negative_is_the_hardest():
 @pytest.mark.parametrize("norm", [1e-20, 1.0, 1e20])
 def test_cosine_statistics_do_not_depend_on_norms(dtype, norm):
     loss = losses.load("ntxent")
-    unit = regimes.embeddings("random", 2)
+    unit = synthetic_inputs.embeddings("random", 2)
     found = []
     for factor in (1.0, norm):
         rows = dataclasses.replace(unit, query=factor * unit.query, candidate=factor * unit.candidate).to(dtype=dtype)

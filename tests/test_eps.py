@@ -16,10 +16,11 @@ from cocos import Embeddings, Pairs, engine, losses, measures, results
 from cocos.cli import app
 from cocos.counting import conventions, statistics
 from cocos.counting import weights as weights_
-from cocos.embeddings import regimes, scores
+from cocos.embeddings import scores
 from cocos.engine import readers
 from cocos.losses.ntxent import NTXent
 from cocos.losses.smoothap import SmoothAP
+from cocos.measures.shared import synthetic_inputs
 from cocos.reports import table
 from test_engine import READ
 
@@ -73,7 +74,7 @@ def test_the_page_has_every_loss():
 
 
 def one_positive(metric):
-    found = scores.pairs(regimes.embeddings("random", 1), metric=metric)
+    found = scores.pairs(synthetic_inputs.embeddings("random", 1), metric=metric)
     return dataclasses.replace(found, candidate_norm=None)
 
 

@@ -13,7 +13,7 @@ import cocos
 from cocos import InputError, losses
 from cocos.cli import app
 from cocos.counting import weights
-from cocos.embeddings import regimes
+from cocos.measures.shared import synthetic_inputs
 
 NAMES = [name for name in cases.KINDS if losses.load(name).couples != "candidate"]
 REGIMES = ("random", "ties", "empty rows", "tiny")
@@ -47,7 +47,7 @@ def test_a_loss_of_some_negatives_is_the_loss_of_the_reduced_pairs(name):
     inner = losses.load(name)
     for regime in REGIMES:
         for seed in range(2):  # the queries of odd ones have one positive
-            pairs = regimes.build(regime, inner.metric, seed)
+            pairs = synthetic_inputs.build(regime, inner.metric, seed)
             choice = {losses.SemiHard(inner): between(pairs, float("inf"))}
             for k in (1, 3):
                 choice[losses.TopK(inner, k)] = hardest(pairs, k)
@@ -65,7 +65,7 @@ def test_a_loss_of_some_negatives_is_the_loss_of_the_reduced_pairs(name):
 @pytest.mark.parametrize("name", NAMES)
 def test_the_gradient_is_autograds(name):
     inner = losses.load(name)
-    pairs = regimes.build("random", inner.metric, 1)
+    pairs = synthetic_inputs.build("random", inner.metric, 1)
     for loss in (
         losses.TopK(inner, 3),
         losses.SkipK(inner, 1),
@@ -107,7 +107,7 @@ def test_a_spelling_is_read_and_written(spelling, given, name, parameters):
 
 
 def test_a_sum_in_parentheses_is_a_sum_of_choices():
-    pairs = regimes.build("random", "cosine", 1)
+    pairs = synthetic_inputs.build("random", "cosine", 1)
     one = losses.load("top_k(triplet+0.5*ntxent)", {"k": 2})
     other = losses.load("top_k(triplet)+0.5*top_k(ntxent)", {"top_k(triplet).k": 2, "top_k(ntxent).k": 2})
     assert torch.allclose(one(pairs), other(pairs)) and torch.allclose(one.weight(pairs), other.weight(pairs))
@@ -149,7 +149,7 @@ def test_a_function_of_yours_keeps_its_hardest_negatives():
     def softest(scores, positive, negative):
         return (scores * negative).sum(dim=1)
 
-    pairs = regimes.build("random", "cosine", 1)
+    pairs = synthetic_inputs.build("random", "cosine", 1)
     assert torch.equal(losses.TopK(losses.as_loss(softest), 2).weight(pairs) > 0, hardest(pairs, 2))
 
 

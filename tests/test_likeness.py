@@ -1,16 +1,16 @@
 """Texts that are equal up to spelling, and names that were cut."""
 
 from cocos.checkpoints import encoded
-from cocos.embeddings import likeness
+from cocos.measures.shared import equal_texts
 
 
 def test_spelling_is_made_alike_in_any_script():
-    assert likeness.normal("  Ｆｕｌｌ width_ STRASSE—ok ") == "full width strasse ok"
-    assert likeness.normal("Straße") == likeness.normal("STRASSE")
-    assert likeness.normal("👍") == "👍" and likeness.normal("  ") == ""
-    assert likeness.numbered(["👍", "👎", "👍", " "]).tolist() == [0, 1, 0, -1]
+    assert equal_texts.normal("  Ｆｕｌｌ width_ STRASSE—ok ") == "full width strasse ok"
+    assert equal_texts.normal("Straße") == equal_texts.normal("STRASSE")
+    assert equal_texts.normal("👍") == "👍" and equal_texts.normal("  ") == ""
+    assert equal_texts.numbered(["👍", "👎", "👍", " "]).tolist() == [0, 1, 0, -1]
 
 
 def test_names_that_were_cut_are_those_that_encode_writes():
-    assert likeness.CUT_CHARACTERS == encoded.MAX_NAME
-    assert likeness.cut([f"{'x' * (encoded.MAX_NAME - 1)}…", "x" * encoded.MAX_NAME, "x…"]) == 1
+    assert equal_texts.CUT_CHARACTERS == encoded.MAX_NAME
+    assert equal_texts.cut([f"{'x' * (encoded.MAX_NAME - 1)}…", "x" * encoded.MAX_NAME, "x…"]) == 1

@@ -9,20 +9,20 @@ import cocos
 import oracles
 from cocos import Embeddings, InputError, Pairs, losses
 from cocos.counting import weights
-from cocos.embeddings import regimes
 from cocos.embeddings import scores as scoring
 from cocos.losses.logq_softmax import CORRECTIONS
+from cocos.measures.shared import synthetic_inputs
 
 
 def sampled(regime="random", seed=0):
     """Pairs whose candidates are sampled with probabilities that differ by some hundred times."""
-    pairs = regimes.build(regime, "cosine", seed)
+    pairs = synthetic_inputs.build(regime, "cosine", seed)
     spread = torch.randn(pairs.scores.shape[1], generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
     return dataclasses.replace(pairs, logq=torch.cat([3 * spread, spread.new_ones(1)]).log_softmax(0)[:-1])
 
 
 @pytest.mark.parametrize("correction", CORRECTIONS)
-@pytest.mark.parametrize("regime", regimes.SYNTHETIC_REGIMES)
+@pytest.mark.parametrize("regime", synthetic_inputs.SYNTHETIC_REGIMES)
 def test_closed_form_autograd_and_loop_agree(correction, regime):
     loss = losses.load("logq_softmax", {"temperature": 0.3, "correction": correction})
     for seed in (0, 1):

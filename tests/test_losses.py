@@ -21,8 +21,8 @@ from cocos import InputError, Pairs, losses
 from cocos.base import docstrings
 from cocos.cli import app
 from cocos.counting import weights
-from cocos.embeddings import regimes
 from cocos.losses import catalogue
+from cocos.measures.shared import synthetic_inputs
 
 SEEDS = range(2)  # the queries of odd ones have one positive
 NAMES = losses.names()
@@ -44,12 +44,12 @@ def on_grid(loss):
     return dataclasses.replace(loss, **margins)
 
 
-built = functools.cache(regimes.build)
+built = functools.cache(synthetic_inputs.build)
 
 
 def tried(loss):
     """The loss with every regime and seed, on the grid where scores tie, and what to call the case."""
-    for regime in regimes.SYNTHETIC_REGIMES:
+    for regime in synthetic_inputs.SYNTHETIC_REGIMES:
         tried = on_grid(loss) if regime == "ties" else loss
         for seed in SEEDS:
             yield tried, built(regime, loss.metric, seed), f"{regime}, seed {seed}"
@@ -86,7 +86,7 @@ def test_the_closed_form_is_the_gradient(name, parameters):
 def test_the_closed_form_is_the_gradient_in_a_labelled_set(name):
     loss = losses.load(name)
     for seed in SEEDS:
-        pairs = regimes.labelled(loss.metric, seed)
+        pairs = synthetic_inputs.labelled(loss.metric, seed)
         expected = weights.autograd(loss, pairs)
         assert expected.abs().max() > 0
         close(weights.analytic(loss, pairs), expected, 1e-10, f"seed {seed}")
@@ -118,7 +118,7 @@ def test_the_slow_loop_of_the_paper_agrees(name, parameters):
 @pytest.mark.parametrize("name", SLOW)
 def test_the_slow_loop_agrees_in_a_labelled_set(name):
     loss = losses.load(name)
-    pairs = regimes.labelled(loss.metric, seed=1)
+    pairs = synthetic_inputs.labelled(loss.metric, seed=1)
     close(loss(pairs), torch.tensor(slow_loss(name, loss, pairs)(pairs), dtype=torch.float64), 1e-11)
 
 
@@ -150,7 +150,7 @@ def test_queries_are_coupled_as_declared(name, random_pairs):
 def test_rows_are_balanced_as_declared(name, parameters):
     loss, worst = losses.load(name, parameters), 0.0
     cold = [dataclasses.replace(loss, temperature=loss.temperature / 3)] if hasattr(loss, "temperature") else []
-    for regime, seed, each in itertools.product(regimes.SYNTHETIC_REGIMES, SEEDS, [loss, *cold]):
+    for regime, seed, each in itertools.product(synthetic_inputs.SYNTHETIC_REGIMES, SEEDS, [loss, *cold]):
         weight = each.weight(built(regime, loss.metric, seed))
         worst = max(worst, (weight.sum(dim=1).abs().max() / weight.abs().sum(dim=1).max().clamp(min=1)).item())
     assert (worst <= 1e-12) == loss.balanced
@@ -159,7 +159,7 @@ def test_rows_are_balanced_as_declared(name, parameters):
 @pytest.mark.parametrize("name", NAMES)
 def test_loss_and_weights_have_their_shapes(name):
     loss = losses.load(name)
-    for regime in regimes.SYNTHETIC_REGIMES:
+    for regime in synthetic_inputs.SYNTHETIC_REGIMES:
         pairs = built(regime, loss.metric, 0)
         assert loss(pairs).shape == pairs.scores.shape[:1], regime
         assert loss(pairs).isfinite().all(), regime

@@ -10,7 +10,8 @@ import torch.nn.functional as F
 import cases
 from cocos import Embeddings, Pairs, losses
 from cocos.counting import weights
-from cocos.embeddings import regimes, scores
+from cocos.embeddings import scores
+from cocos.measures.shared import synthetic_inputs
 
 NAMES = (
     "normalized_softmax",
@@ -65,7 +66,7 @@ def raw(pairs_of, seed=0, queries=6, classes=5):
 def gradient(loss, seed, unit):
     """∂ Σ loss / ∂ raw queries and candidates of the random regime; `unit` makes all of them unit vectors first."""
     prepared = F.normalize if unit else torch.clone
-    given = regimes.embeddings("random", seed)
+    given = synthetic_inputs.embeddings("random", seed)
     given = given.replace(query=prepared(given.query), candidate=prepared(given.candidate))
     pairs, score = scores.pairs(given, metric=loss.metric), scores.METRICS[loss.metric]
 
@@ -247,7 +248,7 @@ def test_peers_speak_their_own_language():
 def test_nothing_to_tell_apart_and_all_of_one_kind():
     for name in NAMES:
         loss = losses.load(name)
-        pairs = regimes.build("random", loss.metric, 3)
+        pairs = synthetic_inputs.build("random", loss.metric, 3)
         none = torch.zeros_like(pairs.positive)
         empty = dataclasses.replace(pairs, positive=none, negative=none)
         assert (loss(empty) == 0).all() and (loss.weight(empty) == 0).all()

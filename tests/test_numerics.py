@@ -9,7 +9,8 @@ import torch
 import taught
 from cocos import Embeddings, Pairs, losses
 from cocos.counting import weights
-from cocos.embeddings import regimes, scores
+from cocos.embeddings import scores
+from cocos.measures.shared import synthetic_inputs
 
 NAMES = losses.names()
 COLD = [name for name in NAMES if "temperature" in {f.name for f in dataclasses.fields(losses.load(name))}]
@@ -64,7 +65,7 @@ def test_equal_embeddings_have_finite_weights(name):
 def test_a_temperature_of_five_thousandths_keeps_the_hardest_pair(name):
     loss = losses.load(name, {"temperature": 0.005})
     for dtype in (torch.float32, torch.float64):
-        pairs = regimes.build("anti-aligned", loss.metric, 3)
+        pairs = synthetic_inputs.build("anti-aligned", loss.metric, 3)
         same = dataclasses.replace(pairs, scores=pairs.scores.to(dtype))
         weight = weigh(loss, same)
         assert weight.isfinite().all()
@@ -75,7 +76,7 @@ def test_a_temperature_of_five_thousandths_keeps_the_hardest_pair(name):
 @pytest.mark.parametrize("name", HOT)
 def test_a_scale_of_two_hundred_keeps_the_hardest_pair(name):
     loss = losses.load(name, {"scale": 200.0})
-    pairs = regimes.build("anti-aligned", loss.metric, 3)
+    pairs = synthetic_inputs.build("anti-aligned", loss.metric, 3)
     single = dataclasses.replace(
         pairs, scores=pairs.scores.float(), query_norm=pairs.query_norm.float(),
         candidate_norm=pairs.candidate_norm.float(),
@@ -96,7 +97,7 @@ def test_one_candidate_and_one_query(name, positive):
 @pytest.mark.parametrize("name", [name for name in NAMES if name != "lambdaloss"])  # its equal scores have two ranks
 def test_duplicated_negatives_weigh_the_same_or_one_of_them_has_it_all(name):
     loss = losses.load(name)
-    pairs = regimes.build("random", loss.metric, 3)
+    pairs = synthetic_inputs.build("random", loss.metric, 3)
     columns = torch.tensor([*range(pairs.scores.shape[1]), pairs.scores.shape[1] - 1])
     twice = Pairs(
         pairs.scores[:, columns],

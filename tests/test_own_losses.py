@@ -15,7 +15,8 @@ from cocos import Embeddings, InputError, losses, measures, results
 from cocos.base.errors import Unfit
 from cocos.cli import app
 from cocos.counting import shares, weights
-from cocos.embeddings import regimes, scores
+from cocos.embeddings import scores
+from cocos.measures.shared import synthetic_inputs
 from cocos.reports import table
 from finding_kinds import kinds
 
@@ -630,7 +631,7 @@ def test_one_set_is_not_two_sides(own):
     with pytest.raises(InputError, match="query i must match candidate i"):
         measures.count(labelled(), own("VSE"))
     with pytest.raises(InputError, match="these pairs are scores alone"):
-        own("SupCon").weight(regimes.build("ties"))
+        own("SupCon").weight(synthetic_inputs.build("ties"))
     assert own("VSE")(matched(two_sided())).isfinite().all()
     with pytest.raises(Unfit, match="query i must match candidate i"):
         own("VSE")(pairs_of(labelled()))

@@ -7,7 +7,8 @@ import torch
 
 from cocos import Embeddings, Pairs, losses
 from cocos.counting import weights
-from cocos.embeddings import regimes, scores
+from cocos.embeddings import scores
+from cocos.measures.shared import synthetic_inputs
 
 ON_DISTANCES = (
     "contrastive",
@@ -90,7 +91,7 @@ def beside(pairs):
 
 @pytest.mark.parametrize("seed", range(3))
 def test_lifted_rows_and_columns_give_the_embeddings_of_one_set_the_same_gradient(seed):
-    loss, pairs = losses.load("lifted_structure"), regimes.labelled("euclidean", seed)
+    loss, pairs = losses.load("lifted_structure"), synthetic_inputs.labelled("euclidean", seed)
     rows, columns = loss.weight(pairs), loss.weight(beside(pairs))[:, :-1]
     near(loss(beside(pairs)), loss(pairs))
     assert (rows - columns).abs().max() > 1e-3

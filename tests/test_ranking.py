@@ -7,7 +7,7 @@ import torch
 
 from cocos import Pairs, losses
 from cocos.counting import weights
-from cocos.embeddings import regimes
+from cocos.measures.shared import synthetic_inputs
 from oracles import ranking
 
 
@@ -24,7 +24,7 @@ def value(name, positives, negatives, **parameters):
 @pytest.mark.parametrize("lam", (0.1, 0.5, 4.0))
 @pytest.mark.parametrize("seed", range(4))
 def test_the_weights_of_blackbox_ap_are_made_up_by_its_backward_pass(lam, seed):
-    loss, pairs = losses.load("blackbox_ap", {"lam": lam}), regimes.build("random", "cosine", seed)
+    loss, pairs = losses.load("blackbox_ap", {"lam": lam}), synthetic_inputs.build("random", "cosine", seed)
     weight = loss.weight(pairs)
     assert loss.gradient == "pseudo" and weight.abs().max() > 0
     assert (weights.finite_difference(loss, pairs) == 0).all()
@@ -34,7 +34,7 @@ def test_the_weights_of_blackbox_ap_are_made_up_by_its_backward_pass(lam, seed):
 
 
 def test_blackbox_ap_takes_its_margin_before_it_ranks():
-    pairs = regimes.build("random", "cosine", 0)
+    pairs = synthetic_inputs.build("random", "cosine", 0)
     moved = pairs.with_scores(torch.where(pairs.positive, pairs.scores - 0.1, pairs.scores + 0.1))
     plain, wide = losses.load("blackbox_ap"), losses.load("blackbox_ap", {"margin": 0.2})
     assert torch.equal(wide(pairs), plain(moved)) and not torch.equal(wide(pairs), plain(pairs))
@@ -44,7 +44,7 @@ def test_blackbox_ap_takes_its_margin_before_it_ranks():
 
 @pytest.mark.parametrize("seed", range(4))
 def test_contextual_has_a_made_up_gradient_and_claims_no_closed_form(seed):
-    loss, pairs = losses.load("contextual"), regimes.labelled(seed=seed)
+    loss, pairs = losses.load("contextual"), synthetic_inputs.labelled(seed=seed)
     weight = weights.autograd(loss, pairs)
     assert loss.gradient == "pseudo" and not loss.closed_form
     assert weight.abs().max() > 0.1 and (weight.abs() <= loss.unit(pairs) * pairs.scores.shape[0]).all()
@@ -69,7 +69,7 @@ def test_contextual_counts_a_rectangle_by_hand():
 
 @pytest.mark.parametrize("k", (2, 3, 5, 50))
 def test_contextual_follows_its_samples(k):
-    loss, pairs = losses.load("contextual", {"k": k, "eps": 0.2}), regimes.labelled(seed=2)
+    loss, pairs = losses.load("contextual", {"k": k, "eps": 0.2}), synthetic_inputs.labelled(seed=2)
     order = torch.randperm(11, generator=torch.Generator().manual_seed(1))
     masks = (mask[order][:, order] for mask in (pairs.positive, pairs.negative))
     assert torch.allclose(loss(Pairs(pairs.scores[order][:, order], *masks)), loss(pairs)[order], atol=1e-12)
@@ -78,7 +78,7 @@ def test_contextual_follows_its_samples(k):
 
 @pytest.mark.parametrize("rows", (9, 11))
 def test_a_pair_in_neither_mask_takes_no_part_in_contextual(rows):
-    loss, pairs = losses.load("contextual"), regimes.labelled(seed=2)
+    loss, pairs = losses.load("contextual"), synthetic_inputs.labelled(seed=2)
     part = torch.ones_like(pairs.positive)
     part[0, 4:7] = part[3, :5] = part[8, 10] = False
     masked = Pairs(pairs.scores[:rows], (pairs.positive & part)[:rows], (pairs.negative & part)[:rows])

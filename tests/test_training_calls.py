@@ -8,7 +8,7 @@ import torch
 import cocos
 import taught
 from cocos import InputError, Pairs, losses
-from cocos.embeddings import regimes
+from cocos.measures.shared import synthetic_inputs
 
 EXTERNAL = """
 import torch
@@ -36,7 +36,7 @@ def test_tensors_give_the_value_and_the_gradient_of_pairs(name, tmp_path, monkey
     (tmp_path / "mine.py").write_text(EXTERNAL)
     monkeypatch.chdir(tmp_path)
     loss = losses.load(name)
-    pairs = regimes.build("random", loss.metric, 1)
+    pairs = synthetic_inputs.build("random", loss.metric, 1)
     takes_part = torch.arange(pairs.scores.shape[1]) % 5 > 0
     pairs = dataclasses.replace(pairs, negative=pairs.negative & takes_part)
     beside = {key: getattr(pairs, key) for key in BESIDE}
@@ -57,7 +57,7 @@ def test_tensors_give_the_value_and_the_gradient_of_pairs(name, tmp_path, monkey
 @pytest.mark.parametrize("name", ["ntxent", "magface", "triplet+0.5*ntxent"])
 def test_torch_func_differentiates_the_call_with_tensors(name):
     loss = losses.load(name)
-    pairs = regimes.build("random", loss.metric, 1)
+    pairs = synthetic_inputs.build("random", loss.metric, 1)
     found = torch.func.grad(lambda s: loss(s, pairs.positive, pairs.negative, query_norm=pairs.query_norm).sum())
     assert torch.allclose(found(pairs.scores), cocos.weights.autograd(loss, pairs))
 
@@ -65,7 +65,7 @@ def test_torch_func_differentiates_the_call_with_tensors(name):
 def test_norms_and_groups_beside_the_scores_are_read():
     for name, key in (("magface", "query_norm"), ("softtriple", "candidate_group")):
         loss = losses.load(name)
-        pairs = regimes.build("random", loss.metric, 1)
+        pairs = synthetic_inputs.build("random", loss.metric, 1)
         beside = {key: torch.full_like(pairs.query_norm, 60) if key == "query_norm" else pairs.candidate_group // 2}
         plain = dataclasses.replace(pairs, candidate_group=None, query_norm=None)
         found = loss(pairs.scores, pairs.positive, pairs.negative, **beside)
@@ -84,7 +84,7 @@ def test_norms_and_groups_beside_the_scores_are_read():
         (([[0.0]], torch.eye(1, dtype=torch.bool)), "scores: list, expected a torch.Tensor"),
         ((torch.full((2, 2), torch.nan), torch.eye(2, dtype=torch.bool)), "NaN or infinity in rows 0, 1"),
         ((torch.zeros(2, 2), torch.eye(2, dtype=torch.bool), torch.eye(2, dtype=torch.bool)), "both positive and neg"),
-        ((Pairs(torch.zeros(2, 2), torch.eye(2, dtype=torch.bool)), torch.eye(2)), "part of the Pairs"),
+        ((Pairs(torch.zeros(2, 2), torch.eye(2, dtype=torch.bool)), torch.eye(2)), "fields of the Pairs"),
     ],
 )
 def test_bad_tensors_are_one_sentence(given, said):

@@ -18,7 +18,7 @@ from cocos.counting import averages, filter_rules, findings, marked, statistics
 from cocos.counting.filter_rules import FilterTrial
 from cocos.counting.findings import Finding
 from cocos.counting.statistics import MARKED_LABELS, MARKED_PARTS
-from cocos.embeddings import Embeddings, likeness
+from cocos.embeddings import Embeddings
 from cocos.embeddings.batches import Batch
 from cocos.embeddings.marks import UNMARKED, Mark, of, within
 from cocos.embeddings.options import DEFAULTS, Sampling, sampled, tracked
@@ -26,6 +26,7 @@ from cocos.embeddings.scored import Scores
 from cocos.embeddings.scores import Pairs
 from cocos.embeddings.sources import OWN_HARD
 from cocos.engine import devices, readers, stack, sweep
+from cocos.measures.shared import equal_texts
 from cocos.measures.shared.prepared import Run, drawn_from, embedded, loss_for, prepare
 
 # Rule -> its condition on a query and a negative.
@@ -174,8 +175,8 @@ def audit(
     lacking = _lacking(run.embeddings, unread)
     untried = {name: lacking.get(name, "other rules are asked for") for name in SUSPICIONS if name not in chosen}
     texts = [text for side in run.embeddings.names or () for text in side or ()]
-    cut = likeness.cut(texts) if "text" in chosen else 0
-    shortened = f"texts: {cut} are truncated to {likeness.CUT_CHARACTERS} characters for the comparison"
+    cut = equal_texts.cut(texts) if "text" in chosen else 0
+    shortened = f"texts: {cut} are truncated to {equal_texts.CUT_CHARACTERS} characters for the comparison"
     compared_by = [Finding("cut texts", "note", shortened)] if cut else []
     attrs = run.provenance(
         title=f"Suspected false negatives, {run.loss.name}",
@@ -323,7 +324,7 @@ def _shared_texts(embeddings: Embeddings) -> SharedTexts:
     """
     sizes = len(embeddings.query), len(embeddings.candidate)
     names = zip(embeddings.names or (None, None), sizes, strict=True)
-    numbers = torch.from_numpy(likeness.numbered([text for side, size in names for text in (side or [""] * size)]))
+    numbers = torch.from_numpy(equal_texts.numbered([text for side, size in names for text in (side or [""] * size)]))
     return _shared(embeddings, (numbers[: sizes[0]], numbers[sizes[0] :]))
 
 

@@ -7,7 +7,8 @@ from torch import Tensor
 
 from cocos import losses, results
 from cocos.base.errors import InputError
-from cocos.embeddings import Embeddings, regimes, scores
+from cocos.embeddings import Embeddings, scores
+from cocos.measures.shared import synthetic_inputs
 
 # Seeds of the random embeddings: odd ones give one positive a query.
 SEVERAL_SEEDS, ODD_SEEDS = (0, 1, 2, 3), (1, 3)
@@ -55,7 +56,7 @@ def equivalences(loss="ntxent") -> xr.Dataset:
             raise InputError(f"{loss.name}: equal to {name} where {where!r}, which is no known condition")
         gap = 0.0
         for seed in ODD_SEEDS if "one positive" in where else SEVERAL_SEEDS:
-            given = regimes.embeddings("random", seed)
+            given = synthetic_inputs.embeddings("random", seed)
             ours, theirs = (_gradient(each, given, unit) for each in (loss, other))
             gap = max(gap, ((ours - theirs).abs().max() / ours.abs().max()).item())
         others.append(repr(other))

@@ -21,10 +21,11 @@ from cocos.checkpoints import Checkpoint
 from cocos.counting import findings, health, weights
 from cocos.counting.comparisons import fit
 from cocos.counting.findings import Finding
-from cocos.embeddings import Embeddings, regimes, scores
+from cocos.embeddings import Embeddings, scores
 from cocos.embeddings.options import Sampling, sampled, tracked
 from cocos.embeddings.scores import Pairs
 from cocos.embeddings.sources import DIRECTIONS
+from cocos.measures.shared import synthetic_inputs
 from cocos.measures.shared.prepared import Run, loss_for, prepare
 
 # Gradients below this size are not compared.
@@ -99,7 +100,7 @@ class Trial:
         name: regime and seed, or batch and direction.
         pairs: in float64.
         smooth: finite differences mean something: no score is on a kink on purpose.
-        regime: of `cocos.embeddings.regimes`; empty for any other input.
+        regime: of `cocos.measures.shared.synthetic_inputs`; empty for any other input.
     """
 
     name: str
@@ -147,7 +148,7 @@ def fits(loss, trial: Trial) -> bool:
 
 def square(seed: int, metric: str, directions: Sequence[str] = DIRECTIONS[:1]) -> Pairs:
     """As many candidates as queries, one positive each: the shape of batch that a careless loss is right for."""
-    given = regimes.embeddings("random", 2 * seed + 1)
+    given = synthetic_inputs.embeddings("random", 2 * seed + 1)
     own = given.rows(torch.arange(len(given.query)), torch.arange(len(given.query)))
     return scores.pairs(own, metric=metric, directions=directions)
 
@@ -155,14 +156,14 @@ def square(seed: int, metric: str, directions: Sequence[str] = DIRECTIONS[:1]) -
 def synthetic(loss) -> Iterator[Trial]:
     """Yield the nine regimes, a square batch and a labelled set, four seeds each."""
     metric = loss.metric
-    for name in regimes.SYNTHETIC_REGIMES:
+    for name in synthetic_inputs.SYNTHETIC_REGIMES:
         for seed in SEEDS:
             smooth = name in {"random", "anti-aligned"}
-            yield Trial(f"{name} {seed}", regimes.build(name, metric, seed), smooth, name)
+            yield Trial(f"{name} {seed}", synthetic_inputs.build(name, metric, seed), smooth, name)
     for seed in SEEDS:
         yield Trial(f"square {seed}", square(seed, metric, loss.directions))
         # A labelled matrix is symmetric: scores come in equal pairs, which is a kink for losses that choose among them.
-        yield Trial(f"labelled {seed}", regimes.labelled(metric, seed), smooth=reads_embeddings(loss))
+        yield Trial(f"labelled {seed}", synthetic_inputs.labelled(metric, seed), smooth=reads_embeddings(loss))
 
 
 def cast(pairs: Pairs, dtype: torch.dtype) -> Pairs:
@@ -274,9 +275,9 @@ def parity(loss) -> tuple[float, float, str] | None:
     theirs = losses.load(f"pml:{name}", PEER_DISTANCES[loss.metric] | arguments)
     value_gap = gradient_gap = 0.0
     if setting == "labelled":
-        inputs = [regimes.labelled(loss.metric, seed) for seed in PEER_SEEDS]
+        inputs = [synthetic_inputs.labelled(loss.metric, seed) for seed in PEER_SEEDS]
     else:
-        inputs = [scores.pairs(regimes.embeddings("random", seed), metric=loss.metric) for seed in PEER_SEEDS]
+        inputs = [scores.pairs(synthetic_inputs.embeddings("random", seed), metric=loss.metric) for seed in PEER_SEEDS]
     for pairs in inputs:
         (a, ours), (b, other) = (embedding_gradient(each, pairs) for each in (loss, theirs))
         if arguments.get("distance.normalize_embeddings"):  # it divides unit rows by their norms once more
@@ -520,7 +521,7 @@ def _synthetic_trials(loss) -> tuple[losses.Loss, list[Trial]]:
     try:  # where the code of others keeps its scores shows with the first batch
         loss = weights.bound(loss, square(0, loss.metric, loss.directions))
     except Unfit:
-        loss = weights.bound(loss, regimes.labelled(loss.metric))
+        loss = weights.bound(loss, synthetic_inputs.labelled(loss.metric))
     return loss, [trial for trial in synthetic(loss) if fits(loss, trial)]
 
 

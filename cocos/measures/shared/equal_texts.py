@@ -21,7 +21,7 @@ def normal(text: str) -> str:
     A text without any letter or digit, such as an emoji, stays as it is.
 
     Examples:
-        >>> cocos.embeddings.likeness.normal("  What's THAT?") == cocos.embeddings.likeness.normal("what’s that")
+        >>> normal("  What's THAT?") == normal("what’s that")
         True
     """
     folded = unicodedata.normalize("NFKC", text).casefold()
@@ -32,7 +32,7 @@ def numbered(texts: Iterable[str]) -> npt.NDArray[np.int64]:
     """Number texts, (n,): equal ones alike, up to `normal`; -1 for an empty text.
 
     Examples:
-        >>> cocos.embeddings.likeness.numbered(["A cat.", "a dog", "a cat", ""]).tolist()
+        >>> numbered(["A cat.", "a dog", "a cat", ""]).tolist()
         [0, 1, 0, -1]
     """
     number: dict[str, int] = {}
@@ -44,7 +44,7 @@ def cut(texts: Iterable[str]) -> int:
     """Count the texts that `cocos encode` has cut to `CUT_CHARACTERS`: what was behind that is not compared.
 
     Examples:
-        >>> cocos.embeddings.likeness.cut(["short", "x" * 299 + "…"])
+        >>> cut(["short", "x" * 299 + "…"])
         1
     """
     return sum(len(text) >= CUT_CHARACTERS and text.endswith("…") for text in texts)
