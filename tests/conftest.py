@@ -85,5 +85,6 @@ def regimes():
 @pytest.fixture
 def random_pairs():
     """Pairs of the random regime."""
+    from cocos.measures.shared import synthetic_inputs
 
     return lambda metric="cosine", seed=0: synthetic_inputs.build("random", metric, seed)
