@@ -15,10 +15,10 @@ import xarray as xr
 import cocos
 from cocos.base import writing
 from cocos.base.errors import InputError, UnsafeFile, nearest, unreachable
-from cocos.base.matrices import Mapped
 from cocos.base.untrusted import parsed
 from cocos.counting import shares
 from cocos.counting.slices import concat
+from cocos.embeddings.matrices import Mapped
 
 __all__ = ["concat", "open", "save"]
 

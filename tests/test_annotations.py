@@ -10,8 +10,8 @@ from typer.testing import CliRunner
 
 import cocos
 from cocos import Embeddings, InputError, measures, reports
-from cocos.base import annotations
 from cocos.cli import app
+from cocos.embeddings import annotations
 
 
 def call(*arguments):

@@ -13,9 +13,8 @@ from hypothesis import strategies as st
 
 import cocos
 from cocos import Embeddings, InputError, Pairs, measures, results
-from cocos.base import matrices
 from cocos.checkpoints.formats import embeddings as files
-from cocos.embeddings import scores
+from cocos.embeddings import matrices, scores
 from cocos.embeddings.batches import Batch
 
 

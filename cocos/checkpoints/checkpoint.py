@@ -13,11 +13,11 @@ from torch import Tensor, nn
 
 from cocos import losses
 from cocos.base.errors import InputError, nearest
-from cocos.base.matrices import Mapped
 from cocos.checkpoints import encoders
 from cocos.checkpoints.files import File
 from cocos.data import Items, Source
 from cocos.embeddings import Embeddings
+from cocos.embeddings.matrices import Mapped
 from cocos.embeddings.scored import Scores
 from cocos.embeddings.stored import Stored
 

@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from cocos.base import annotations, writing
-from cocos.base.annotations import Pictures
+from cocos.base import writing
 from cocos.base.errors import InputError, unreachable
-from cocos.embeddings import Embeddings
+from cocos.embeddings import Embeddings, annotations
+from cocos.embeddings.annotations import Pictures
 
 FILE_SUFFIXES = (".npz", ".safetensors")
 # What is written of pictures: paths where all lie in the folder of the file, otherwise thumbnails; or one of them.

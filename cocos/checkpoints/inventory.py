@@ -8,10 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 from torch import Tensor
 
-from cocos.base.matrices import npy_header
 from cocos.checkpoints.files import NAMESPACES, File, plain
 from cocos.checkpoints.recorded import SETTINGS_KEYS
 from cocos.checkpoints.state_dicts import NOT_OF_THE_MODEL, weight_files, whole_state_dicts
+from cocos.embeddings.matrices import npy_header
 
 MAX_LISTED = 10_000  # tensors that are listed
 MAX_TOWER_PARTS = 64  # parts of a state dict that are counted apart

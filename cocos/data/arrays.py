@@ -9,9 +9,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from cocos.base import annotations
 from cocos.base.errors import InputError, prefixed
 from cocos.data.training_set import Side, TrainingSet, image_captions
+from cocos.embeddings import annotations
 
 ROWS = {"images": "image", "features": "features"}  # array -> kind of rows
 TARGETS = ("labels", "captions")

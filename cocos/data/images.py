@@ -13,9 +13,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from cocos.base.annotations import PICTURE_FORMATS
 from cocos.base.errors import InputError
 from cocos.data.training_set import TrainingSet, image_captions
+from cocos.embeddings.annotations import PICTURE_FORMATS
 
 IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".gif", ".bmp")
 

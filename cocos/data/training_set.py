@@ -11,10 +11,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from cocos.base import annotations
-from cocos.base.annotations import Picture, Pictures
 from cocos.base.errors import InputError, prefixed
-from cocos.embeddings import Embeddings
+from cocos.embeddings import Embeddings, annotations
+from cocos.embeddings.annotations import Picture, Pictures
 
 KINDS = ("text", "image", "features")  # kinds of rows that encoders read
 HASHED_AT_ONCE = 1024  # rows

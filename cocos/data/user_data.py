@@ -6,10 +6,11 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from cocos.base import annotations, user_code
+from cocos.base import user_code
 from cocos.base.errors import InputError, nearest, prefixed
-from cocos.base.matrices import matrix
 from cocos.data.training_set import KINDS, Side, TrainingSet
+from cocos.embeddings import annotations
+from cocos.embeddings.matrices import matrix
 
 TWO_SIDED = ("query", "candidate", "query_group", "candidate_group", "negatives", "directions")
 LABELLED = ("items", "labels", "proxies", "proxy_labels")

@@ -10,10 +10,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from cocos.base import annotations
-from cocos.base.annotations import EACH_ITS_OWN_POSITIVE, READ_AS_LABELLED, Groups, Pictures, numbered
 from cocos.base.errors import InputError, rows
-from cocos.base.matrices import (
+from cocos.embeddings import annotations, teachers
+from cocos.embeddings import marks as pair_marks
+from cocos.embeddings.annotations import EACH_ITS_OWN_POSITIVE, READ_AS_LABELLED, Groups, Pictures, numbered
+from cocos.embeddings.matrices import (
     Mapped,
     check_dims,
     files_of,
@@ -23,8 +24,6 @@ from cocos.base.matrices import (
     refuse_open_rows,
     variances,
 )
-from cocos.embeddings import marks as pair_marks
-from cocos.embeddings import teachers
 from cocos.embeddings.teachers import Teacher
 
 logger = logging.getLogger(__name__)

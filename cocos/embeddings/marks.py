@@ -13,8 +13,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from cocos.base import annotations
 from cocos.base.errors import InputError, rows
+from cocos.embeddings import annotations
 
 __all__ = ["Mark", "each", "of"]
 

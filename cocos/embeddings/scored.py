@@ -8,10 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from cocos.base import annotations
-from cocos.base.annotations import Groups
 from cocos.base.errors import InputError, Unfit, rows
-from cocos.embeddings import UNGIVEN, marks
+from cocos.embeddings import UNGIVEN, annotations, marks
+from cocos.embeddings.annotations import Groups
 from cocos.embeddings.batches import Batch, Plan
 from cocos.embeddings.scores import Pairs
 from cocos.embeddings.teachers import Teacher

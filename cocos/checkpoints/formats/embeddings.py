@@ -12,14 +12,13 @@ import numpy as np
 import torch
 
 from cocos import losses
-from cocos.base import annotations
 from cocos.base.errors import InputError
-from cocos.base.matrices import npy_header
 from cocos.checkpoints import Checkpoint, inventory, recorded
 from cocos.checkpoints.checkpoint import holding
 from cocos.checkpoints.files import File, plain, reading
 from cocos.data import AnnotatedRows
-from cocos.embeddings import Embeddings
+from cocos.embeddings import Embeddings, annotations
+from cocos.embeddings.matrices import npy_header
 
 # Bytes from which on an uncompressed matrix is mapped and not read, since memory may not hold it. A mapped file that is
 # shortened ends the process.
@@ -105,17 +104,20 @@ def npz(file: File, wanted: list[str]) -> dict[str, np.ndarray]:
     return arrays
 
 
-def map_array(path: Path, archive: zipfile.ZipFile, name: str, min_size: int = MIN_MAPPED) -> np.memmap | None:
-    """Map an uncompressed array in an npz file, which `numpy.load` would read; None if compressed or small (bytes)."""
+def map_array(path: Path, archive: zipfile.ZipFile, name: str, *, large: bool = True) -> np.memmap | None:
+    """Map an uncompressed array in an npz file, which `numpy.load` would read; None if it is compressed.
+
+    `large`: None as well unless it is a large matrix.
+    """
     info = archive.getinfo(f"{name}.npy" if f"{name}.npy" in archive.namelist() else name)
-    if info.compress_type != zipfile.ZIP_STORED or info.file_size < min_size:
+    if info.compress_type != zipfile.ZIP_STORED or (large and info.file_size < MIN_MAPPED):
         return None
     with open(path, "rb") as stream:
         stream.seek(info.header_offset)
         name_length, extra_length = LOCAL_HEADER.unpack(stream.read(LOCAL_HEADER.size))[1:]
         stream.seek(info.header_offset + LOCAL_HEADER.size + name_length + extra_length)
         shape, fortran, dtype = npy_header(stream)
-        if dtype.hasobject:
+        if dtype.hasobject or (large and (dtype.kind != "f" or len(shape) != 2)):
             return None
         return np.memmap(path, dtype, "r", stream.tell(), shape, "F" if fortran else "C")
 

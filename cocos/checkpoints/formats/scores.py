@@ -16,13 +16,13 @@ import numpy as np
 import torch
 
 from cocos.base.errors import InputError, nearest
-from cocos.base.matrices import npy_header
 from cocos.checkpoints import Checkpoint
 from cocos.checkpoints.checkpoint import holding
 from cocos.checkpoints.files import File, reading
 from cocos.checkpoints.formats import embeddings
 from cocos.data import tables
 from cocos.data.tables import Table, missing
+from cocos.embeddings.matrices import npy_header
 from cocos.embeddings.scored import NO_BATCHES, Scores
 
 ARRAYS = ("scores", "positive", "negative", "query_group", "candidate_group", "logq", "reference", "grade")

@@ -20,13 +20,13 @@ from torch import Tensor
 
 from cocos.base import machine
 from cocos.base.errors import InputError
-from cocos.base.matrices import check_dims
 from cocos.checkpoints import Checkpoint
 from cocos.checkpoints.checkpoint import holding
 from cocos.checkpoints.files import File
 from cocos.checkpoints.formats import embeddings as single
 from cocos.data import TextOf, tables
 from cocos.embeddings import Embeddings
+from cocos.embeddings.matrices import check_dims
 from cocos.embeddings.stored import Stored
 
 # Names of arrays in shards -> names here.
@@ -111,7 +111,7 @@ def read_header(path: Path) -> list[Shard]:
             with zipfile.ZipFile(path) as archive:
                 for member in archive.namelist():
                     name = member.removesuffix(".npy")
-                    arrays[name] = single.map_array(path, archive, name, min_size=0)
+                    arrays[name] = single.map_array(path, archive, name, large=False)
                     if arrays[name] is None:
                         raise InputError(f"{path}: {name} is compressed or no array, expected numpy.savez of numbers")
     return [

@@ -47,12 +47,12 @@ import torch
 from torch import Tensor
 
 from cocos.base import terminal
-from cocos.base.annotations import Picture
 from cocos.checkpoints import Checkpoint
 from cocos.counting import statistics
 from cocos.counting.weights import check_pairs
 from cocos.data.training_set import Items, PictureOf, TextOf
 from cocos.embeddings import Embeddings
+from cocos.embeddings.annotations import Picture
 from cocos.embeddings.batches import Batch
 from cocos.embeddings.options import Sampling
 from cocos.embeddings.scores import NORMALISED_SIDES, Pairs, length

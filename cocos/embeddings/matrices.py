@@ -161,7 +161,7 @@ def check_dims(dims: int, width: int) -> None:
     """Refuse a number of first dimensions that rows do not have.
 
     Examples:
-        >>> from cocos.base.matrices import check_dims
+        >>> from cocos.embeddings.matrices import check_dims
         >>> check_dims(64, 384)
     """
     if not isinstance(dims, Integral) or isinstance(dims, bool) or not 1 <= dims <= width:
