@@ -325,7 +325,7 @@ def test_a_query_without_any_positive_is_named():
         InputError, match=r"query without any positive: row 7 \(group 107\) has no candidate of its group"
     ):
         plan(alone)
-    with pytest.raises(InputError, match=r"row 0 \(group 0\) has the only sample of its class"):
+    with pytest.raises(InputError, match="1 of 2 classes"):
         plan(labelled([1, 3]), sample="groups")
     with pytest.raises(InputError, match="a labelled set is drawn by class"):
         plan(labelled([2, 3]), sample="pairs")
@@ -476,3 +476,43 @@ def test_the_candidates_of_a_group_are_drawn_among_all_of_it():
     drawn = {tuple(plan(embeddings, sample="groups", per_group=2, seed=seed).batches[0].candidate_index.tolist())
              for seed in range(20)}  # fmt: skip
     assert len(drawn) > 10 and {row % 10 for rows in drawn for row in rows} == set(range(10))
+
+
+def count_supcon(rows, labels, temperature=0.1, eps=0.01):
+    """Count the negatives of each query with a share above eps in SupCon of one batch, in a slow loop."""
+    rows = torch.nn.functional.normalize(rows.double(), dim=1)
+    scores = (rows @ rows.T).requires_grad_()
+    queries = [k for k in range(len(labels)) if int((labels == labels[k]).sum()) > 1]
+    total = 0.0
+    for query in queries:
+        others = torch.arange(len(labels)) != query
+        positive = others & (labels == labels[query])
+        total = total + (
+            torch.logsumexp(scores[query, others] / temperature, 0) - scores[query, positive].mean() / temperature
+        )
+    (weights,) = torch.autograd.grad(total, scores)
+    shares = weights * temperature
+    return [int((shares[query, labels != labels[query]] > eps).sum()) for query in queries]
+
+
+@pytest.mark.parametrize("noise", [False, True])
+def test_samples_alone_in_their_class_are_only_negatives(tmp_path, noise):
+    rows = torch.randn(30, 6, generator=torch.Generator().manual_seed(0))
+    labels = torch.cat([torch.arange(24) // 4, torch.arange(100, 106)])
+    np.savez(
+        tmp_path / "a.npz", embeddings=rows.numpy(), labels=torch.where(labels < 100, labels, -1 if noise else labels)
+    )
+    checkpoint = checkpoints.open(tmp_path / "a.npz")
+    assert sum("-1" in note for note in checkpoint.notes) == noise
+    supcon = losses.load("supcon", {"temperature": 0.1})
+    whole = measures.count(checkpoint, supcon, batch_size="all")
+    order = whole["query_index"].values.ravel().astype(int).argsort()
+    assert whole["contributing"].values.ravel()[order].tolist() == count_supcon(rows, labels)
+    parts = measures.count(checkpoint, supcon, batch_size=8)
+    assert set(parts["query_index"].values[~np.isnan(parts["query_index"].values)].astype(int)) == set(range(24))
+
+
+def test_labels_of_two_classes_are_not_noise(tmp_path):
+    labels = np.where(np.arange(12) < 6, -1, 1)
+    np.savez(tmp_path / "a.npz", embeddings=np.eye(12), labels=labels)
+    assert len(checkpoints.open(tmp_path / "a.npz").embed(device="cpu").query_group.unique()) == 2

@@ -339,7 +339,9 @@ def plan(
     _refuse_options(embeddings, sample, batch_size, per_group)
     by_pairs = sample == "pairs" and not embeddings.proxies
     pairing = Pairing.of(embeddings, copies=copies == "keep") if by_pairs else None
-    asking = embeddings.groups.candidates[embeddings.groups.query] > 0
+    groups = embeddings.groups
+    # A sample is no positive of itself.
+    asking = groups.queries[groups.query] > 1 if embeddings.shared else groups.candidates[groups.query] > 0
     whole, unit = (int(asking.sum()), "queries") if pairing is None else (len(pairing.large), "pairs")
     unit = "samples" if embeddings.shared or embeddings.proxies else unit
     notes, undrawn = [], []
@@ -353,6 +355,9 @@ def plan(
         raise InputError(
             f"batch size: {batch_size}: no batch holds two groups, so no query has a negative; take a larger one"
         )
+    if embeddings.shared and whole < len(embeddings.query):
+        use = "drawn only as negatives" if size == whole else "not drawn"
+        undrawn.append(f"{len(embeddings.query) - whole} samples are alone in their class: {use}")
     if orphans := _orphans(embeddings, negatives=hard):
         undrawn.append(f"{orphans} candidates have no query and are not drawn")
     if rest := whole - sum(number for _, number in first):
@@ -389,16 +394,21 @@ def _require_positives_and_negatives(embeddings: Embeddings) -> None:
     """Require a positive for every query somewhere in the set, and negatives."""
     groups = embeddings.groups
     if embeddings.shared:
-        lonely, reason = groups.queries[groups.query] < 2, "the only sample of its class"
+        classes = int((groups.queries > 1).sum())
+        if classes < 2 and len(groups.queries) > 1:
+            raise Unfit(
+                f"{classes} of {len(groups.queries)} classes have two samples, expected at least 2 such classes"
+            )
     else:
-        lonely, reason = groups.candidates[groups.query] == 0, "no candidate of its group"
+        lonely = groups.candidates[groups.query] == 0
         if embeddings.candidate_negatives is not None:  # these are drawn as candidates of the other direction
             lonely[embeddings.candidate_negatives[embeddings.candidate_negatives >= 0].cpu()] = False
-    if found := lonely.nonzero().flatten().tolist():
-        ids = ", ".join(map(str, embeddings.query_group[found[:5]].tolist()))
-        raise Unfit(
-            f"query without any positive: {rows(found)} (group {ids}) has {reason}; remove it or give it a positive"
-        )
+        if found := lonely.nonzero().flatten().tolist():
+            ids = ", ".join(map(str, embeddings.query_group[found[:5]].tolist()))
+            raise Unfit(
+                f"query without any positive: {rows(found)} (group {ids}) has no candidate of its group; remove it or "
+                "give it a positive"
+            )
     if int((groups.candidates > 0).sum()) < 2:
         number = len(embeddings.candidate)
         what = "there is one candidate" if number == 1 else f"all {number} candidates are of one group"
@@ -422,8 +432,10 @@ def _one_pass(
         return torch.randperm(number, generator=generator)
 
     if embeddings.shared and size == whole:
-        index = torch.randperm(whole, generator=generator)
-        made = iter([Batch(index, index, paired=False)])
+        asking = embeddings.groups.queries[embeddings.groups.query] > 1
+        index = asking.nonzero().flatten().cpu()[torch.randperm(whole, generator=generator)]
+        negatives = torch.cat([index, (~asking).nonzero().flatten().cpu()])
+        made = iter([Batch(index, negatives, paired=False)])
     elif embeddings.shared:
         filling = size // len(embeddings.groups.queries)
         per_class = per_group or max(2, min(SAMPLES_PER_CLASS, size // 2), filling)

@@ -265,6 +265,19 @@ def _embeddings(file: File, tensors: dict, more: dict, folder: Path) -> Embeddin
         raise type(error)(f"{file.path}: {error}") from None
 
 
+def separate_noise(labels: torch.Tensor) -> tuple[torch.Tensor, int]:
+    """Give each sample with the label -1, as clusterings mark noise, a class of its own, and count them.
+
+    Labels of two classes, -1 and another, are kept.
+    """
+    noise = labels == -1 if isinstance(labels, torch.Tensor) and labels.ndim == 1 and labels.dtype.is_signed else None
+    if noise is None or not noise.any() or labels.is_floating_point() or len(labels[labels >= 0].unique()) < 2:
+        return labels, 0
+    number = int(noise.sum())
+    labels = labels.to(torch.int64)
+    return labels.masked_scatter(noise, torch.arange(number) + labels.max() + 1), number
+
+
 def _queues(file: File, tensors: dict) -> dict[str, Any]:
     """Rows of queues, and their groups where they have any."""
     made = {}
@@ -297,9 +310,13 @@ def read(file: File, data=None) -> Checkpoint:
     more["marks"] = marks_of(file.path, tensors, arrays.get("mark_name"))
     folder = Path(data) if data is not None else Path(file.path).parent
     said = made.get("notes")
+    noise = 0
+    if labelled and "proxies" not in tensors:
+        tensors["labels"], noise = separate_noise(tensors["labels"])
     more["notes"] = tuple(str(each)[:MAX_NOTE] for each in said[:MAX_NOTES]) if isinstance(said, list) else ()
     found = _embeddings(file, tensors, more, folder)
     notes = [f"{file.path}: {other} is read as {name}" for other, name in here.items() if other != name]
+    notes += [f"{file.path}: {noise} samples have the label -1, noise, and no positive"] if noise else []
     notes += [f"{file.path}: not used: {', '.join(unused[:8])}"] if unused else []
     if not labelled and "query_group" not in tensors:
         height, width = found.query.shape

@@ -16,6 +16,7 @@ import torch
 from cocos.base.errors import InputError
 from cocos.checkpoints.checkpoint import Checkpoint, holding
 from cocos.checkpoints.files import File
+from cocos.checkpoints.formats.embeddings import separate_noise
 from cocos.data import tables
 from cocos.embeddings import Embeddings
 
@@ -63,9 +64,11 @@ def read(file: File, data=None) -> Checkpoint:
     matrices = {
         name: torch.as_tensor(array) if array.dtype.kind in "fiu" else array.tolist() for name, array in arrays.items()
     }
+    noise = 0
     try:
         if "embeddings" in matrices:
-            embeddings = Embeddings.labelled(matrices["embeddings"], matrices["labels"])
+            labels, noise = separate_noise(matrices["labels"])
+            embeddings = Embeddings.labelled(matrices["embeddings"], labels)
         else:
             embeddings = Embeddings(**matrices, directions=directions_of(file))
     except InputError as error:
@@ -75,6 +78,7 @@ def read(file: File, data=None) -> Checkpoint:
         "vector_tables",
         {name: f"{array.shape} {array.dtype}" for name, array in arrays.items()},
         embedder=holding(file.path, "embeddings", lambda: embeddings),
+        notes=(f"{file.path}: {noise} samples have the label -1, noise, and no positive",) if noise else (),
     )
 
 
