@@ -6,9 +6,9 @@ import itertools
 import pytest
 import torch
 
-from cocos import Embeddings, engine, losses
+from cocos import Embeddings, engine
 from cocos.embeddings import scores
-from cocos.engine import bounds, exact, fused, readers
+from cocos.engine import exact, fused
 from cocos.engine.kernel import build, structs
 from cocos.engine.parts import parts_of
 from cocos.engine.primitives.threshold import Threshold, about_positives
@@ -58,13 +58,8 @@ def check_counts(view, levels, found):
         assert (off <= 2 * close.sum(dim=2)).all(), f"direction {direction}: {off.max()} off"
 
 
-def every(view, monkeypatch=None):
-    """All scores of the tiles that are scores of negatives, by row and column; NaN elsewhere.
-
-    Readers of lists ask for the smaller error, unless that is patched.
-    """
-    if monkeypatch:
-        monkeypatch.setattr(fused, "exacting", lambda reader: False)
+def every(view):
+    """All scores of the tiles that are scores of negatives, by row and column; NaN elsewhere."""
     shape, found = [len(side) for side in view.sides], []
     ends = [(torch.full((k,), -torch.inf), torch.full((k,), torch.inf)) for k in shape]
     (counts,) = engine.run(view, [Threshold(view, listed=ends[: len(view.directions)])])
@@ -119,96 +114,6 @@ def test_a_deep_product_is_a_sum_of_short_ones(d, kernel):
         return
     off = (every(view) - true).abs()[negative].max() / view.bound(deep=deep)
     assert deep == 64 and off <= 1 and view.bound(deep=deep) <= view.bound() and view.bound(deep=48) < 9e-6 * view.most
-
-
-def halved():
-    """Whether this processor has matrix tiles of bfloat16."""
-    return structs.loaded() is not None and bool(structs.kernel().cocos_halves(1))
-
-
-tiled = pytest.mark.skipif(not halved(), reason="the processor has no matrix tiles of bfloat16")
-
-
-@pytest.fixture
-def halves(monkeypatch, kernel):
-    """Products of halves for batches of any size."""
-    if kernel == "plain":
-        pytest.skip("the kernel alone has them")
-    monkeypatch.setattr(fused, "LEAST_HALVED", 1)
-
-
-def far_from_bfloat16(number, d, seed):
-    """Rows whose factors are as far from bfloat16 as they can be, and their rests as far from it again."""
-    generator = torch.Generator().manual_seed(seed)
-    return 1 + 2.0**-8 - 2.0**-16 + 2.0**-17 * torch.rand(number, d, generator=generator)
-
-
-@tiled
-@pytest.mark.parametrize("metric", ["dot", "cosine", "euclidean", "squared_euclidean"])
-@pytest.mark.parametrize(("m", "n", "d"), [(33, 40, 32), (70, 60, 33), (300, 500, 64), (17, 64, 512), (64, 33, 1100)])
-def test_products_of_halves_are_within_their_bound(m, n, d, metric, halves, monkeypatch):
-    for dtype in (torch.float32, torch.float64):
-        embeddings = some(m, n, d, dtype=dtype)
-        if metric in {"dot", "cosine"}:  # as float64 the divided rows of cosines are exact to 1e-7 alone
-            embeddings = embeddings.with_rows(
-                far_from_bfloat16(m, d, 0).to(dtype), far_from_bfloat16(n, d, 1).to(dtype)
-            )
-        view = engine.view(embeddings, metric=metric)
-        deep = fused.deep(view, Threshold(view))
-        assert isinstance(deep, bounds.Halves) and fused.seen(view).halves
-        true, negative = dense(view)
-        off = (every(view, monkeypatch) - true).abs() / view.bound(true, deep=deep)
-        assert off[negative].max() <= 1, (dtype, off[negative].max())
-        assert metric != "dot" or off[negative].max() > 0.15
-
-
-@tiled
-def test_halves_of_factors_that_are_bfloat16_leave_nothing(halves, monkeypatch):
-    view = engine.view(some(40, 50, 64, whole=True), metric="dot")
-    deep = fused.deep(view, Threshold(view))
-    assert max(*deep.second, *deep.rest) < 1e-15
-    true, negative = dense(view)
-    assert torch.equal(every(view, monkeypatch).double()[negative], true[negative])
-
-
-@tiled
-def test_what_halves_leave_is_measured_over_all_rows(halves):
-    """One row of another length decides."""
-    rows = far_from_bfloat16(100, 96, 2)
-    rows[77] *= 8
-    view = engine.view(Embeddings(rows, rows), metric="dot")
-    deep = fused.deep(view, Threshold(view))
-    first = rows.bfloat16().float()
-    second = (rows - first).bfloat16().float()
-    for found, right in ((deep.second, second), (deep.rest, rows - first - second)):
-        assert found == pytest.approx([float(right.double().norm(dim=1).max())] * 2, rel=2e-3)
-        assert min(found) >= float(right.double().norm(dim=1).max())
-
-
-@tiled
-def test_exacting_readers_and_those_beside_them_are_shown_the_smaller_error(halves):
-    view = engine.view(some(60, 60, 64))
-    plain, listed = Threshold(view), Threshold(view, listed=[(torch.zeros(60),) * 2] * 2)
-    assert fused.deep(view, listed) == 64 and view.bound(deep=64) <= view.bound(deep=fused.deep(view, plain))
-    for several, tiles in (([plain], 1), ([listed], 0), ([plain, listed], 0)):
-        assert fused.Pass(view, several).struct.halves == tiles
-
-
-@tiled
-@pytest.mark.parametrize("name", ["ntxent", "triplet", "siglip", "ce_softmax", "ce_nm", "snm"])
-def test_counts_of_halves_are_those_of_float32(name, halves, monkeypatch):
-    generator = torch.Generator().manual_seed(3)
-    centre = torch.randn(40, 64, generator=generator).repeat_interleave(16, dim=0)
-    rows, other = (centre + 0.5 * torch.randn(640, 64, generator=generator) for _ in range(2))
-    embeddings, found = Embeddings(rows, other), []
-    for asked in ("", fused.WITHOUT_HALVES):
-        monkeypatch.setenv("COCOS_KERNEL", asked)
-        view = engine.view(embeddings, metric=losses.load(name).metric)
-        found.append(engine.run(view, [readers.of(losses.load(name))])[0])
-        assert fused.seen(view).halves == (not asked)
-    for one, two in zip(*found, strict=True):
-        assert not one["uncertain"].any() and not two["uncertain"].any()
-        assert torch.equal(one["contributing"], two["contributing"]) and one["contributing"].any()
 
 
 def test_rows_of_extreme_length_are_divided_in_float64():

@@ -11,19 +11,15 @@ largest :math:`|\ln \hat x - \ln x|`. Logarithmic bounds add, and hold on both s
 """
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 __all__ = [
-    "Halves",
     "EXP2",
     "LOG2",
     "TIE_WIDTH",
     "UNITS",
-    "beside",
     "bin_place",
     "clamped",
     "distance",
@@ -32,7 +28,6 @@ __all__ = [
     "exact_dot",
     "exponential",
     "gamma",
-    "halves",
     "log_sum",
     "near_one",
     "outward",
@@ -91,67 +86,15 @@ def _factor(width: int, name: str) -> float:
     return _together(_norm(width), gamma(2, UNITS[name][0]))
 
 
-@dataclass(frozen=True)
-class Halves:
-    """How the kernel multiplies on tiles of bfloat16: a factor is two halves and a rest, and three products are added.
-
-    A reader beside an exacting one sees tiles of the other product, so that a bound holds for both.
-
-    Args:
-        square: factors of a chunk, whose products are added up in any order.
-        deep: number of terms summed at a time by the other product.
-        second: largest length of the second halves of a row, of the left and of the right side.
-        rest: largest length of what both halves leave of a row, likewise.
-    """
-
-    square: int
-    deep: int
-    second: tuple[float, float]
-    rest: tuple[float, float]
-
-    def left_out(self, left: float, right: float) -> float:
-        r"""Bound the products that are not added, for rows of at most these lengths.
-
-        With x = h + l + r: :math:`x x' - (h h' + h l' + l h') = l l' + r x' + (x - r) r'`, each a sum over the factors,
-        bounded by Cauchy-Schwarz. The lengths are of float32 factors, which differ from those of the rows by far less
-        than 2^-10.
-        """
-        ours, other = self.rest
-        return (self.second[0] * self.second[1] + ours * right + (left + ours) * other) * (1 + 2.0**-10)
-
-
-def halves(square: int, deep: int, size: int, measured: Sequence[Sequence[float]]) -> Halves:
-    """Make measured lengths of second halves and rests upper bounds.
-
-    A length is the root of a float32 sum of squares in vectors of 16: its relative error is below 2^-10 up to 65,536
-    factors, and squares below the smallest normal number are lost, `size` of them at most.
-
-    Args:
-        square: as in `Halves`.
-        deep: likewise.
-        size: factors of a row.
-        measured: for each side the largest lengths of second halves and of rests.
-    """
-    lost = (2 * size * 2.0**-126) ** 0.5
-    left, right = ([each * (1 + 2.0**-10) + lost for each in own] for own in measured)
-    return Halves(square, deep, (left[0], right[0]), (left[1], right[1]))
-
-
-def _added(number: int, unit: float, deep: int | Halves | None) -> float:
-    """Relative error of a sum in any order; or in an order that first sums pieces of `deep` terms, then the pieces.
-
-    Of halves, three sums of a chunk are added in turn, whose terms are together at most (1 + 5 / 256) as large.
-    """
-    if isinstance(deep, Halves):
-        chunks = -(-number // deep.square)
-        return max(gamma(deep.square + 3 * chunks, unit) * (1 + 5 * 2.0**-8), _added(number, unit, deep.deep))
+def _added(number: int, unit: float, deep: int | None) -> float:
+    """Relative error of a sum in any order; or in an order that first sums pieces of `deep` terms, then the pieces."""
     if deep is None or number <= deep:
         return gamma(number, unit)
     pieces = -(-number // deep)
     return gamma(-(-number // pieces) + pieces, unit)
 
 
-def product(width: int, name: str, left: float = 1.0, right: float = 1.0, deep: int | Halves | None = None) -> float:
+def product(width: int, name: str, left: float = 1.0, right: float = 1.0, deep: int | None = None) -> float:
     r"""Bound the error of an inner product of two rows, in any order, with or without fused multiply-add.
 
     The factors have a relative error a: they come from a float64 row, or are scaled by the rounded inverse of a norm
@@ -168,18 +111,14 @@ def product(width: int, name: str, left: float = 1.0, right: float = 1.0, deep: 
         left: largest norm of a row of the left side, after scaling.
         right: largest norm of a row of the right side.
         deep: number of terms summed at a time in equal pieces (the kernel's DEEP): :math:`\gamma` of the terms of a
-            piece and of the pieces replaces :math:`\gamma_d`; None: any order. Halves add what they leave out.
+            piece and of the pieces replaces :math:`\gamma_d`; None: any order.
 
-    Source: Higham 2002, section 3.1, eq. 3.5; section 4.2 for sums in pieces. TDPBF16PS rounds its float32 sums to
-    nearest and flushes subnormal numbers (Intel, Software Developer's Manual, volume 2).
+    Source: Higham 2002, section 3.1, eq. 3.5; section 4.2 for sums in pieces.
     """
     added, smallest = UNITS[name]
     factor = _factor(width, name)
     relative = _together(factor, factor, _added(width, added, deep))
-    bound = relative * left * right + width * smallest * (1 + left) * (1 + right)
-    if isinstance(deep, Halves):
-        bound += deep.left_out(left, right) + 8 * width * smallest * (1 + left) * (1 + right)
-    return bound
+    return relative * left * right + width * smallest * (1 + left) * (1 + right)
 
 
 def near_one(width: int, left: float, right: float) -> float:
@@ -191,7 +130,7 @@ def near_one(width: int, left: float, right: float) -> float:
     return _together(left, right, _norm(width), _norm(width)) if left or right else 0.0
 
 
-def squared_distance(width: int, name: str, left: float, right: float, deep: int | Halves | None = None) -> float:
+def squared_distance(width: int, name: str, left: float, right: float, deep: int | None = None) -> float:
     r"""Bound the error of a squared distance computed as one product of rows with two more columns.
 
     :math:`(2x, -|x|^2, -1) \cdot (y, 1, |y|^2) = -|x - y|^2`, for rows about a common origin. The sizes of all d + 2
@@ -211,15 +150,7 @@ def squared_distance(width: int, name: str, left: float, right: float, deep: int
     added, smallest = UNITS[name]
     factor = _together(_factor(width, name), _factor(width, name), _norm(width))
     relative = _together(factor, factor, _added(width + 2, added, deep))
-    bound = relative * (left + right) ** 2 + (width + 2) * smallest * (1 + left + right) ** 2
-    if isinstance(deep, Halves):  # of the rows with two more columns
-        bound += deep.left_out(*beside(left, right)) + 8 * (width + 2) * smallest * (1 + left + right) ** 2
-    return bound
-
-
-def beside(left: float, right: float) -> tuple[float, float]:
-    """Bound the lengths of the rows of `squared_distance` with their two more columns."""
-    return 2 * left + left**2 + 1, right + 1 + right**2
+    return relative * (left + right) ** 2 + (width + 2) * smallest * (1 + left + right) ** 2
 
 
 def distance(square: float, score: Tensor | float) -> Tensor:

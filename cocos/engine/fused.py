@@ -7,7 +7,6 @@ of scores while it is in the cache and passes it to all primitives (kernel/pass.
 
 import ctypes
 import math
-import os
 import weakref
 from collections.abc import Callable
 from typing import ClassVar
@@ -16,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from cocos.engine import bounds, devices
+from cocos.engine import devices
 from cocos.engine.kernel import build, structs
 from cocos.engine.view import View
 
@@ -36,13 +35,6 @@ STRIPS_PER_CALL = 64
 LIST_ROOM = 2**18
 # Memory reserved for a list, in multiples of its room; the system provides only the pages written to.
 LIST_RESERVE = 4
-# Largest length of a row whose factors are taken in halves: far from the largest number of bfloat16.
-MOST_OF_HALVES = 2.0**100
-# Rows on both sides of a batch from which halves pay: to measure what they leave out takes time, and with a wider error
-# more queries are reweighed.
-LEAST_HALVED = 512
-# Value of COCOS_KERNEL that keeps the kernel from the matrix tiles (AMX) of the processor.
-WITHOUT_HALVES = "float32"
 # ROOT and SQUARE of kernel.h; other metrics are PRODUCT (0).
 KERNEL_METRICS = {"euclidean": 2, "squared_euclidean": 1}
 
@@ -64,38 +56,9 @@ def serves(view: View, reader) -> bool:
     return hasattr(reader, "kernel") and reader.kernel.fits(reader, view)
 
 
-def exacting(reader) -> bool:
-    """Whether a reader asks for tiles with the smaller error, which are computed more slowly: see `bounds.Halves`."""
-    return getattr(reader, "exacting", False)
-
-
-def deep(view: View, reader) -> int | bounds.Halves | None:
-    """How the products of the tiles of a reader are added up, see `bounds.product`; None: in any order."""
-    if not serves(view, reader):
-        return None
-    if exacting(reader) or not seen(view).halves:
-        return structs.constant("deep")
-    if view not in _halves:
-        _halves[view] = _measured(view)
-    return _halves[view]
-
-
-def _takes_halves(view: View) -> bool:
-    """Whether the products of a view are taken on tiles of bfloat16, in three steps: where that is faster."""
-    block = min(int(np.diff(each).max()) for each in (view.rows, view.columns))
-    fit = block >= LEAST_HALVED and view.width >= structs.constant("square")
-    fit = fit and max(side.longest for side in view.sides) < MOST_OF_HALVES
-    asked = os.environ.get("COCOS_KERNEL", "").lower() != WITHOUT_HALVES
-    return fit and bool(structs.kernel().cocos_halves(int(asked)))
-
-
-def _measured(view: View) -> bounds.Halves:
-    """Measure what the halves of the factors leave out."""
-    found = torch.zeros(2, 2, dtype=torch.float64)
-    for k, side in enumerate(view.sides):
-        structs.kernel().cocos_halved(seen(view).address, k, 0, len(side), found[k].data_ptr())
-    orders = structs.constant("square"), structs.constant("deep")
-    return bounds.halves(*orders, view.width + 2 * view.distances, found.tolist())
+def deep(view: View, reader) -> int | None:
+    """Number of products that a tile of a reader sums at a time, see `bounds.product`; None: in any order."""
+    return structs.constant("deep") if serves(view, reader) else None
 
 
 class Arguments:
@@ -155,23 +118,20 @@ class Lists:
         return {name: array[:found] for name, array in arrays.items()}
 
 
-_seen: "weakref.WeakKeyDictionary[View, dict[bool, structs.Struct]]" = weakref.WeakKeyDictionary()
-_halves: "weakref.WeakKeyDictionary[View, bounds.Halves]" = weakref.WeakKeyDictionary()
+_seen: "weakref.WeakKeyDictionary[View, structs.Struct]" = weakref.WeakKeyDictionary()
 
 
-def seen(view: View, *, exact: bool = False) -> structs.Struct:
-    """Return the view as a struct of the kernel, cached; with `exact`, its products have the smaller error."""
-    made = _seen.setdefault(view, {})
-    if exact not in made:
-        made[exact] = _struct(view, halves=not exact and _takes_halves(view))
-    return made[exact]
+def seen(view: View) -> structs.Struct:
+    """Return the view as a struct of the kernel, cached."""
+    if view not in _seen:
+        _seen[view] = _struct(view)
+    return _seen[view]
 
 
-def _struct(view: View, *, halves: bool) -> structs.Struct:
+def _struct(view: View) -> structs.Struct:
     wide = view.origin is not None and view.origin.dtype == torch.float64
     metric = KERNEL_METRICS.get(view.metric, 0)
     made = structs.struct("view", d=view.width, blocks=view.blocks, tie=view.tie, metric=metric)
-    made.set(halves=int(halves))
     if view.skipped is not None:
         made.set(skips=view.skipped.starts, skip=view.skipped.column)
     if view.origin is not None:
@@ -213,13 +173,9 @@ class Pass:
 
     def __init__(self, view: View, readers: list):
         self.view, self.readers = view, readers
-        self.struct = seen(view, exact=any(map(exacting, readers)))
+        self.struct = seen(view)
         self.factors = view.width + 2 * view.distances
-        if self.struct.halves:
-            self.factors = _rounded_up(self.factors, structs.constant("square"))
         self.panel, self.lanes, self.width, strip = map(structs.constant, ("panel", "lanes", "width", "strip"))
-        if self.struct.halves:
-            self.panel = structs.constant("square")
         most = _rounded_up(int(np.diff(view.columns).max()), self.panel)
         packed = PACKED_BYTES if len(view.sides[0]) > strip else PACKED_BYTES_OF_ONE_STRIP
         self.chunk = min(most, max(1, packed // (4 * self.width * self.factors)) * self.width)

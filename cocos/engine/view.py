@@ -191,7 +191,7 @@ class View:
         """Bound on the error of a matrix product of the tiles: of a score, or of a squared distance."""
         return self._rounded(None)
 
-    def _rounded(self, deep: int | bounds.Halves | None) -> float:
+    def _rounded(self, deep: int | None) -> float:
         left, right = (side.longest for side in self.sides)
         if self.distances:
             return bounds.squared_distance(self.width, self.product, left, right, deep)
@@ -200,7 +200,7 @@ class View:
         rounded = bounds.product(self.width, self.product, left * (1 + near[0]), right * (1 + near[1]), deep)
         return rounded + bounds.near_one(self.width, near[0], near[1]) * self.most
 
-    def bound(self, score: Tensor | float = 0.0, *, deep: int | bounds.Halves | None = None) -> Tensor | float:
+    def bound(self, score: Tensor | float = 0.0, *, deep: int | None = None) -> Tensor | float:
         """Bound on the difference between a score of the tiles and the true score; for distances, at the given score.
 
         Args:

@@ -3,7 +3,6 @@
 #include "kernel.h"
 #include "exact.c"
 #include "product.c"
-#include "halves.c"
 #include "threshold.c"
 #include "logsumexp.c"
 #include "shares.c"

@@ -36,7 +36,6 @@ typedef struct { /* the scores of one batch, or of a stack of batches along the 
     int64_t d, blocks;
     double tie;     /* scores that differ by at most this tie */
     int32_t metric; /* PRODUCT, SQUARE or ROOT */
-    int32_t halves; /* factors are packed as two halves, see halves.c */
 } view;
 
 enum { PRODUCT, SQUARE, ROOT }; /* the score is the product, the negated squared distance, or the negated distance */

@@ -30,23 +30,16 @@ static void finished(const view *v, const tile *t) {
     }
 }
 
-/* Number of packed factors of a row. */
-INLINE int64_t padded(const view *v) { return v->halves ? HALVED(depth(v)) : depth(v); }
-
-static void packed(const view *v, int which, int64_t from, int64_t number, float *to) {
-    (v->halves ? pack_halves : pack)(v, which, from, number, to);
-}
-
 /* Visit one strip of the chunk, tile by tile. */
 static void across(const pass *p, const area *chunk, int64_t from, const float *right) {
     const view *v = p->view;
-    const int64_t size = padded(v), row = chunk->row + from, rows = chunk->rows - from < STRIP ? chunk->rows - from : STRIP;
+    const int64_t size = depth(v), row = chunk->row + from, rows = chunk->rows - from < STRIP ? chunk->rows - from : STRIP;
     const float *left = p->left ? p->left + row * size : p->strip;
-    if (!p->left) packed(v, 0, row, rows, p->strip);
+    if (!p->left) pack(v, 0, row, rows, p->strip);
     for (int64_t j = 0; j < chunk->columns; j += WIDTH) {
         int there = (int)(chunk->columns - j < WIDTH ? chunk->columns - j : WIDTH);
         tile t = {p->score, row, chunk->column + j, (int32_t)rows, (there + PAD - 1) / PAD * PAD, there};
-        (v->halves ? multiply_halves : multiply)(left, right + j * size, t.m, there, size, t.score);
+        multiply(left, right + j * size, t.m, there, size, t.score);
         finished(v, &t);
         for (int64_t k = 0; k < p->number; k++) p->life[k]->see(p->of[k], v, &t);
     }
@@ -55,11 +48,11 @@ static void across(const pass *p, const area *chunk, int64_t from, const float *
 /* Visit all strips of a chunk of columns. */
 static void down(const pass *p, const area *chunk) {
     const view *v = p->view;
-    if (!p->right) packed(v, 1, chunk->column, chunk->columns, p->packed);
+    if (!p->right) pack(v, 1, chunk->column, chunk->columns, p->packed);
     for (int64_t k = 0; k < p->number; k++)
         if (p->life[k]->open) p->life[k]->open(p->of[k], v, chunk);
     for (int64_t i = 0; i < chunk->rows; i += STRIP)
-        across(p, chunk, i, p->right ? p->right + chunk->column * padded(v) : p->packed);
+        across(p, chunk, i, p->right ? p->right + chunk->column * depth(v) : p->packed);
     for (int64_t k = 0; k < p->number; k++)
         if (p->life[k]->close) p->life[k]->close(p->of[k], v, chunk);
 }
@@ -75,7 +68,6 @@ static area next_of(const pass *p) {
    visited, else 1. */
 int64_t cocos_pass(pass *p) {
     int64_t left = 0;
-    begun(p->view);
     for (int64_t strips = 0; p->block < p->last; p->block++, p->begin = 0) {
         area chunk = next_of(p);
         const int64_t column = chunk.column, columns = chunk.columns;
@@ -88,13 +80,12 @@ int64_t cocos_pass(pass *p) {
         }
         if (left) break;
     }
-    ended(p->view);
     return left;
 }
 
 /* Pack places of a side before the pass. */
 void cocos_pack(const view *v, int64_t which, int64_t from, int64_t number, float *to) {
-    packed(v, (int)which, from, number, to);
+    pack(v, (int)which, from, number, to);
 }
 
 EXPORT(view)

@@ -76,7 +76,6 @@ class Threshold:
         most: int = 2**22,
     ):
         self.view, self.lists, self.most = view, bool(listed), most
-        self.exacting = bool(listed)  # a wider error would list more, and might leave the k-th score in doubt
         lines = [tuple(end.reshape(len(end), -1) for end in ends) for ends in listed]
         self.levels = [high.double() for _, high in lines] or [level.contiguous() for level in levels]
         ends = lines or [self._between(each) for each in self.levels]
