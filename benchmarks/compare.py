@@ -1,6 +1,5 @@
 """One draw of the exactness script: results of the engine against the definitions."""
 
-import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
@@ -166,7 +165,7 @@ class Loss:
         room = side.room if hinge else reference.room(self.name, self.parameters, side, side.room) + EQUAL
         wide = reference.room(self.name, self.parameters, side, side.most) if not hinge else np.inf
         found = {"contributing": share, "relative": of_push}
-        wrong, clear, cut = [], np.ones(len(share), dtype=bool), self._cut(side)
+        wrong, clear = [], np.ones(len(share), dtype=bool)
         for key, values in found.items():
             if key not in part or np.isnan(part[key]).all():
                 continue  # a pass may omit it
@@ -178,8 +177,8 @@ class Loss:
                 near = reference.above(values, side.negative, self.eps, 0, 2 * wide + 1e-4).near
                 if np.isfinite(wide) and np.isfinite(room):
                     said = f"{key}: uncertain of query {{row}} is above all near it"
-                    wrong += _worst(uncertain, (uncertain > near) & ~cut, said)
-                tied = cut | ~np.isfinite(room)
+                    wrong += _worst(uncertain, uncertain > near, said)
+                tied = np.full(len(share), not np.isfinite(room))
                 if key == "relative":  # a denormal push may count as zero
                     tied |= (total[:, 0] > 0) & (total[:, 0] < np.finfo(np.float64).tiny)
             wrong += self._count(key, part[key], uncertain, counted, tied)
@@ -193,7 +192,7 @@ class Loss:
         result.queries += len(share)
         result.negatives += int(side.negative.sum())
         wrong += _worst(part["negatives"], part["negatives"] != side.negative.sum(axis=1), "negatives of query {row}")
-        return wrong + self._sums(side, weights, unit, share, part, (clear, ~cut))
+        return wrong + self._sums(side, weights, unit, share, part, (clear, np.ones_like(clear)))
 
     def _tied(self, side: Side, away: float) -> np.ndarray:
         """Queries whose weights change if the margin changes slightly, (Q,) bool."""
@@ -224,17 +223,6 @@ class Loss:
             f"{key} of query {q} is {got[q]:g} with {uncertain[q]:g} uncertain, not {counted.least[q]} to "
             f"{counted.most[q]} ({int(bad.sum())} of {len(bad)} queries)"
         ]
-
-    def _cut(self, side: Side) -> np.ndarray:
-        """Queries with a pair tied at the cut of the batch, where any of the tied pairs may be kept, (Q,) bool."""
-        if self.name != "ce_nm" or not side.negative.any():
-            return np.zeros(len(side.score), dtype=bool)
-        order = np.sort(side.score[side.negative])[::-1]
-        kept = max(1, math.floor(self.parameters["fraction"] * len(order) + 1e-9))
-        if kept == len(order) or order[kept - 1] - order[kept] > 2 * side.room + reference.TIE:
-            return np.zeros(len(side.score), dtype=bool)
-        near = np.abs(side.score - order[kept - 1]) <= 4 * side.room + 2 * reference.TIE
-        return (near & side.negative).any(axis=1)
 
     def _sums(self, side: Side, weights, unit, share, part, sure: tuple[np.ndarray, np.ndarray]) -> list[str]:
         (clear, known), hinge = sure, self.name in HINGES

@@ -142,7 +142,7 @@ def _parameters(name: str, random: np.random.Generator) -> dict:
         return {"scale": scale}
     if name == "siglip":
         return {"scale": _pick(random, 5.0, 10.0, 30.0, 117.0), "bias": _pick(random, -90.0, -12.9, -10.0, 0.0, 2.5)}
-    if name in {"snm", "ce_nm"}:
+    if name == "snm":
         return {"scale": scale, "fraction": _pick(random, 0.05, 0.1, 0.29, 0.5, 0.9, 1.0)}
     if name in {"arcface", "cosface"}:
         return {"scale": scale, "margin": _pick(random, 0.0, 0.1, 0.35, 0.5)}
@@ -161,7 +161,7 @@ def _parameters(name: str, random: np.random.Generator) -> dict:
 
 
 LOSSES = {
-    "cosine": "ntxent ntxent supcon triplet triplet triplet_sh smoothap smoothap ce_softmax ce_nm snm snm arcface "
+    "cosine": "ntxent ntxent supcon triplet triplet triplet_sh smoothap smoothap ce_softmax snm snm arcface "
     "cosface magface sampled_softmax normalized_softmax siglip siglip",
     "euclidean": "euclidean_softmax warped_softmax triplet_euclidean",
     "squared_euclidean": "proxynca proxynca_pp triplet_squared",

@@ -61,7 +61,7 @@ def _large(name: str, kind: str, limit: float, *readings: Reading) -> Case:
 
 
 FUSED = ("ntxent", "triplet", "siglip", "ce_softmax", "supcon", "ranks")
-OTHERS = ("snm", "ce_nm", "precision_recall", "histogram")
+OTHERS = ("precision_recall", "histogram")
 
 
 def _threads() -> tuple[Case, ...]:

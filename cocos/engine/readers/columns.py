@@ -22,7 +22,7 @@ from cocos.embeddings.sources import CANDIDATE_QUERY, IN_BATCH, OWN_HARD, SOURCE
 from cocos.engine import bounds
 from cocos.engine.columns import ColumnViews, fits, placed
 from cocos.engine.primitives.logsumexp import LOG2E, Counted, LogSumExp, Question, Sums, counts
-from cocos.engine.readers import mining, softmax
+from cocos.engine.readers import softmax
 from cocos.engine.readers.rows import SCORES_AT_ONCE, dense_rows
 from cocos.engine.readers.softmax import EXACT_SCORE_COST, RECHECKED_QUERIES, SoftmaxReader
 from cocos.engine.sweep import StepProgress, run
@@ -37,7 +37,7 @@ def scales(loss) -> tuple[float, ...] | None:
         return None
     if loss.source_scales is not None:
         return loss.source_scales
-    own = mining.reads(loss, 0.01, spread=True, relative=True) or softmax.reads(loss, 0.01, spread=True, relative=True)
+    own = softmax.reads(loss, 0.01, spread=True, relative=True)
     plain = type(own) is SoftmaxReader and len(loss.directions) == 1
     return (loss.softmax_scale,) * len(SOURCES) if plain and loss.softmax_scale else None
 

@@ -1,6 +1,6 @@
-r"""Cross-Example Softmax and its negative mining: one sum over all negative pairs of a batch, or over the hardest ones.
+r"""Cross-Example Softmax: one sum over all negative pairs of a batch.
 
-Every positive pair of a batch pushes every kept negative pair. With Z the sum over these, a positive p leaves them the
+Every positive pair of a batch pushes every negative pair. With Z the sum over these, a positive p leaves them the
 total share :math:`m_p = Z / (e^{\lambda s_p} + Z)`, and each negative pair has its part of Z of the sum of all
 :math:`m_p`.
 """
@@ -11,19 +11,17 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from cocos.base.errors import InputError
 from cocos.engine import bounds
-from cocos.engine.primitives.kept import hardest, limited, number_kept
-from cocos.engine.primitives.kth import Kept, sampled_scores
 from cocos.engine.primitives.logsumexp import LOG2E, Counted, LogSumExp, Question, Sums, counts
 from cocos.engine.readers.softmax import SoftmaxReader, Whole
 from cocos.engine.sweep import Passes
 from cocos.engine.view import View
-from cocos.losses.ce_nm import CrossExampleNegativeMining
 from cocos.losses.ce_softmax import CrossExampleSoftmax
 
 # Number of sampled pairs, over all batches, from which Z is estimated.
 GUESS_PAIRS = 2**13
+# Smallest number of sampled pairs of a batch.
+LEAST_GUESS_PAIRS = 256
 # log2 of the factor by which the estimate of Z is lowered, so that it is a lower bound with high probability.
 GUESS_MARGIN = 1.5
 # log2 of a factor far above the rounding of Z.
@@ -33,14 +31,14 @@ EXACT_SUM_PAIRS = 2**24
 
 
 def reads(loss, eps: float, *, spread: bool, relative: bool) -> "CrossExample | None":
-    """Return the reader of both losses; None for others."""
-    if type(loss) not in {CrossExampleSoftmax, CrossExampleNegativeMining}:
+    """Return the reader of Cross-Example Softmax; None for other losses."""
+    if type(loss) is not CrossExampleSoftmax:
         return None
     return CrossExample(loss, loss.scale, eps, spread=spread, relative=relative)
 
 
 class CrossExample(SoftmaxReader):
-    """Counts and sums of both losses, for every query.
+    """Counts and sums of Cross-Example Softmax, for every query.
 
     The denominator of a share is known only after all pairs have been visited. The limits above which negatives are
     noted therefore use an estimate from a sample, lowered a little; if it was still too large, a second pass counts.
@@ -48,12 +46,12 @@ class CrossExample(SoftmaxReader):
 
     def passes(self, view: View) -> Passes:
         """Yield passes; return the statistics of every query, one dict a direction: see `cocos.engine.readers`."""
-        batches = _Batches(view, getattr(self.loss, "fraction", 1.0))
-        sums, kept, whole = yield from self._sums(batches)
-        wholes, found = yield from self._weigh_and_count(batches, sums, kept, whole)
-        if self._recompute_uncertain(batches, sums, kept, found):
+        batches = _Batches(view)
+        sums, whole = yield from self._sums(batches)
+        wholes, found = yield from self._weigh_and_count(batches, sums, whole)
+        if self._recompute_uncertain(batches, sums, found):
             whole = batches.whole(sums.log2[0])
-            wholes, found = yield from self._weigh_and_count(batches, sums, kept, whole)
+            wholes, found = yield from self._weigh_and_count(batches, sums, whole)
         results = []
         for k in view.directions:
             result = self._statistics(sums, k, wholes[k], *(each[k] for each in found))
@@ -61,7 +59,7 @@ class CrossExample(SoftmaxReader):
         return tuple(results)  # noqa: B901 - the value that `run` gives
 
     def _sums(self, batches: "_Batches") -> Passes:
-        """Compute the sums over the kept pairs, these pairs for each direction, and log2 Z of every batch.
+        """Compute the sums over the pairs of each query, and log2 Z of every batch.
 
         If the estimate of Z turns out too large, the noted negatives are incomplete and dropped.
         """
@@ -77,41 +75,30 @@ class CrossExample(SoftmaxReader):
         else:  # own sum + estimate <= Z + Z / 2
             given["base"] = [least[of] for of in batches.of]
             given["offset"] = [part + eps - math.log2(1.5) for part in parts]
-        sums, kept = None, list[Kept]()
-        if bool((batches.keep == batches.number).all()):
-            sums = yield LogSumExp(view, self.scale, **given)
-        else:
-            sums, kept = yield from hardest(view, self.scale, [batches.keep], batches.of, **given)
-        if kept and bool(kept[0].lost.any()):
-            raise InputError(
-                f"{self.loss!r}: too many pairs have the score of the last one that it keeps, as near as "
-                f"{view.product} can tell; take a smaller batch size"
-            )
+        sums = yield LogSumExp(view, self.scale, **given)
         whole = batches.whole(sums.log2[0])
         if bool((least > whole - (GUESS_ROUNDING if self.relative else 1)).any()):
             for k in view.directions:
                 sums.noted[k] = None
-        return sums, kept, whole  # noqa: B901 - the value of `yield from`
+        return sums, whole  # noqa: B901 - the value of `yield from`
 
-    def _recompute_uncertain(
-        self, batches: "_Batches", sums: Sums, kept: list[Kept], found: list[list[Counted]]
-    ) -> bool:
+    def _recompute_uncertain(self, batches: "_Batches", sums: Sums, found: list[list[Counted]]) -> bool:
         """Recompute the sums of batches with uncertain counts in float64, unless they are too large; return whether.
 
         The sums of the queries suffice for Z.
         """
-        view, again = batches.view, torch.zeros_like(batches.keep)
+        view, again = batches.view, torch.zeros_like(batches.number)
         for k, of in enumerate(batches.of):
             again.index_add_(0, of, torch.stack([each[k].uncertain for each in found]).sum(dim=0))
         if not 0 < int(batches.number[again > 0].sum()) <= EXACT_SUM_PAIRS:
             return False
         for k, of in enumerate(batches.of if self.relative else batches.of[:1]):
             places = (again > 0)[of].nonzero().flatten()
-            sums.log2[k][places] = batches.exactly(k, places, self.scale, kept[k] if kept else None)
+            sums.log2[k][places] = batches.exactly(k, places, self.scale)
             sums.error[k][places] = bounds.equal(view.exactness, self.scale, int(batches.number.max()))
         return True
 
-    def _weigh_and_count(self, batches: "_Batches", sums: Sums, kept: list[Kept], whole: Tensor) -> Passes:
+    def _weigh_and_count(self, batches: "_Batches", sums: Sums, whole: Tensor) -> Passes:
         """Weigh all queries of each direction, and count for each question, given log2 Z of every batch."""
         view, wholes, asked = batches.view, [], [list[Question]() for _ in range(1 + self.relative)]
         error = torch.zeros_like(whole).scatter_reduce(0, batches.of[0], sums.error[0], "amax")
@@ -129,29 +116,32 @@ class CrossExample(SoftmaxReader):
             for questions, (each, off) in zip(asked, kinds, strict=False):
                 questions.append(Question(each, sums.log2[k], off, self.eps))
         found = yield from counts(sums, asked)
-        if kept:
-            found = [limited(sums, *both) for both in zip(asked, found, strict=True)]
         return wholes, found  # noqa: B901 - the value of `yield from`
 
 
 class _Batches:
     """The batches of a view, each sharing one sum Z."""
 
-    def __init__(self, view: View, fraction: float):
+    def __init__(self, view: View):
         self.view = view
         self.of = [view.block_of(k, torch.arange(len(view.sides[k]), device=view.device)) for k in view.directions]
         number = torch.zeros(view.blocks, dtype=torch.int64, device=view.device)
         self.number = number.index_add_(0, self.of[0], view.negatives(0))  # (blocks,) negative pairs
-        self.keep = number_kept(fraction, self.number)  # (blocks,) negative pairs that are kept
 
     def guess(self, scale: float) -> Tensor:
         """Estimate log2 Z of every batch from a random sample of pairs, a little too small, (blocks,)."""
-        score = sampled_scores(self.view, GUESS_PAIRS)
-        known = (score > -torch.inf).sum(dim=1)
-        some = (known * self.keep / self.number.clamp(min=1)).floor().clamp(min=1)
-        place = torch.arange(score.shape[1], 0, -1, device=score.device)
-        z = (score * scale * math.log(2)).masked_fill(place > some[:, None], -torch.inf)
-        return z.logsumexp(dim=1) * LOG2E - some.log2() + self.keep.log2() - GUESS_MARGIN
+        view, generator, places = self.view, torch.Generator().manual_seed(0), []
+        size = max(LEAST_GUESS_PAIRS, GUESS_PAIRS // view.blocks)
+        for edges in (view.rows, view.columns):
+            edge = torch.from_numpy(edges)[:, None]
+            part = torch.rand(view.blocks, size, generator=generator, dtype=torch.float64)
+            places.append((edge[:-1] + (part * (edge[1:] - edge[:-1])).long()).flatten().to(view.device))
+        row, column = places
+        own = (column >= view.sides[0].first[row]) & (column < view.sides[0].last[row])
+        score = view.exact(row, column).masked_fill_(own, -torch.inf).view(view.blocks, -1)
+        number = (score > -torch.inf).sum(dim=1).clamp(min=1)
+        log2 = (score * (scale * math.log(2))).logsumexp(dim=1) * LOG2E
+        return log2 - number.log2() + self.number.log2() - GUESS_MARGIN
 
     def whole(self, log2: Tensor) -> Tensor:
         """log2 of the sums over all queries of every batch, (blocks,)."""
@@ -160,20 +150,10 @@ class _Batches:
         part = (log2 - top[self.of[0]]).exp2()
         return torch.zeros_like(top).index_add_(0, self.of[0], torch.where(log2 > -torch.inf, part, 0)).log2() + top
 
-    def exactly(self, k: int, places: Tensor, nats: float, kept: Kept | None) -> Tensor:
-        """Compute log2 of the sums of some queries of a direction over the kept pairs in float64, (places,)."""
-        last = (
-            torch.full_like(self.keep, -torch.inf, dtype=torch.float64) if kept is None else kept.last + self.view.tie
-        )
+    def exactly(self, k: int, places: Tensor, nats: float) -> Tensor:
+        """Compute log2 of the sums of some queries of a direction in float64, (places,)."""
         log2 = torch.full((len(self.of[k]),), -torch.inf, dtype=torch.float64, device=places.device)
         for mine, _, score in self.view.exact_rows(k, places):
             at = places[mine]
-            z = score.masked_fill(score <= last[self.of[k][at], None], -torch.inf) * nats
-            log2[at] = torch.logaddexp2(log2[at], z.logsumexp(dim=1) * LOG2E)
-        if kept is not None:  # of pairs tied with the last one, some are kept
-            own = kept.last[self.of[k]]
-            near = (kept.score <= last[self.of[k][kept.query]]).nonzero().flatten()
-            power = ((kept.score[near] - own[kept.query[near]]) * (nats * LOG2E)).exp2()
-            more = torch.zeros_like(log2).index_add_(0, kept.query[near], power)
-            log2 = torch.where(more > 0, torch.logaddexp2(log2, more.log2() + own * (nats * LOG2E)), log2)
+            log2[at] = torch.logaddexp2(log2[at], (score * nats).logsumexp(dim=1) * LOG2E)
         return log2[places]

@@ -51,7 +51,7 @@ class SigmoidReader(SoftmaxReader):
                 yield from self._relative(soft, found, far)
         results = []
         for k, result in zip(view.directions, found, strict=True):
-            self._reweigh_uncertain(view, k, result, None)
+            self._reweigh_uncertain(view, k, result)
             results.append({name: view.sides[k].unsorted(values) for name, values in result.items()})
         return tuple(results)  # noqa: B901 - the value that `run` gives
 

@@ -7,7 +7,6 @@ remain uncertain because of the sum's rounding are recomputed from float64 rows.
 """
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -17,7 +16,6 @@ from torch import Tensor
 from cocos.counting import statistics
 from cocos.embeddings.scores import Pairs
 from cocos.engine import bounds
-from cocos.engine.primitives.kept import limited
 from cocos.engine.primitives.logsumexp import LOG2E, Counted, LogSumExp, Question, Sums, counts
 from cocos.engine.readers.rows import again
 from cocos.engine.sweep import Passes
@@ -61,18 +59,16 @@ class SoftmaxReader:
     def passes(self, view: View) -> Passes:
         """Yield passes; return the statistics of every query, one dict a direction: see `cocos.engine.readers`."""
         base, offset = zip(*(self._least_positive_terms(view, k) for k in view.directions), strict=True)
-        sums, kept = yield from self.summed(view, base, offset)
+        sums = yield LogSumExp(view, self.scale, base=base, offset=offset, moments=self.spread, whole=True)
         wholes, asked = self._asked(sums)
         found = yield from counts(sums, asked)
-        if kept:
-            found = [limited(sums, *both) for both in zip(asked, found, strict=True)]
-        elif self._refined(sums, found):
+        if self._refined(sums, found):
             wholes, asked = self._asked(sums)
             found = yield from counts(sums, asked)
         results = []
         for k in view.directions:
             result = self._statistics(sums, k, wholes[k], *(each[k] for each in found))
-            self._reweigh_uncertain(view, k, result, kept[k].lost if kept else None)
+            self._reweigh_uncertain(view, k, result)
             results.append({name: view.sides[k].unsorted(values) for name, values in result.items()})
         return tuple(results)  # noqa: B901 - the value that `run` gives
 
@@ -106,11 +102,6 @@ class SoftmaxReader:
         for k, doubt in enumerate(doubts):
             sums.refine(k, doubt)
         return True
-
-    def summed(self, view: View, base: Sequence[Tensor], offset: Sequence[Tensor]) -> Passes:
-        """Return the sums over all negatives; a subclass sums over the kept ones, and returns these as well."""
-        sums = yield LogSumExp(view, self.scale, base=base, offset=offset, moments=self.spread, whole=True)
-        return sums, []  # noqa: B901 - the value of `yield from`
 
     def _least_positive_terms(self, view: View, k: int) -> tuple[Tensor, Tensor]:
         """Lower bounds of log2 of the positives' terms in the denominator, and offsets of shares that count, (n,) each.
@@ -171,8 +162,8 @@ class SoftmaxReader:
         spread = (torch.where(active, each, 0).clamp(max=negatives) for each in numbers)
         return result | statistics.how_spread(torch.where(active, top, 0), *spread)
 
-    def _reweigh_uncertain(self, view: View, k: int, result: dict[str, Tensor], lost: Tensor | None) -> None:
-        """Reweigh queries with uncertain counts in float64, unless they are many, and those whose k-th was lost."""
+    def _reweigh_uncertain(self, view: View, k: int, result: dict[str, Tensor]) -> None:
+        """Reweigh queries with uncertain counts in float64, unless they are many."""
         most = len(result["uncertain"]) // RECHECKED_QUERIES + 256
         width = int(np.diff((view.rows, view.columns)[1 - k]).max())
         if view.blocks > 1:  # rows of a stack are far apart in memory
@@ -182,8 +173,6 @@ class SoftmaxReader:
             doubts.insert(0, result["uncertain"] + result["relative_uncertain"])
         found = [doubt.nonzero().flatten() for doubt in doubts]
         places = next((each for each in found if len(each) <= most), found[0][:0])
-        if lost is not None:
-            places = torch.cat([places, lost.nonzero().flatten()]).unique()
         again(view, k, result, places, self.loss, self.eps, self.scale)
 
 
