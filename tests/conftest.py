@@ -1,8 +1,10 @@
 """Inputs that every loss must survive: the nine regimes that `verify` uses. How tests are shared; which are slow."""
 
+import contextlib
 import functools
 import gc
 import os
+import subprocess
 
 import pytest
 
@@ -33,6 +35,11 @@ def pytest_configure(config):
     import torch
     from hypothesis import settings
 
+    from cocos.engine.kernel import build
+
+    if not build.is_current():  # in a checkout that is not installed
+        with contextlib.suppress(OSError, subprocess.SubprocessError):  # without a compiler, PyTorch reads the tiles
+            build.main()
     settings.register_profile("cocos", derandomize=True, deadline=None)
     settings.load_profile("cocos")
     torch.set_num_threads(1)

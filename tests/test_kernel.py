@@ -9,7 +9,7 @@ import torch
 from cocos import Embeddings, engine
 from cocos.embeddings import scores
 from cocos.engine import exact, fused
-from cocos.engine.kernel import build, structs
+from cocos.engine.kernel import native, structs
 from cocos.engine.parts import parts_of
 from cocos.engine.primitives.threshold import Threshold, about_positives
 
@@ -21,7 +21,7 @@ def kernel(request, monkeypatch):
     if request.param == "compiled" and structs.loaded() is None:
         pytest.skip("there is no compiled kernel")
     if request.param == "plain":
-        monkeypatch.setattr(build, "library", lambda: None)
+        monkeypatch.setattr(native, "library", lambda: None)
     return request.param
 
 

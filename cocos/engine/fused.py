@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from cocos.engine import devices
-from cocos.engine.kernel import build, structs
+from cocos.engine.kernel import native, structs
 from cocos.engine.view import View
 
 # Extra elements at the end of arrays of columns, so that vector loads stay inside; PAD in kernel.h.
@@ -45,8 +45,8 @@ def kernel_name() -> str:
 
 
 def kernel_reason() -> str:
-    """Why there is no compiled kernel, with the compiler's last line; empty if there is one."""
-    return build.reason()
+    """Why there is no compiled kernel; empty if there is one."""
+    return native.reason()
 
 
 def serves(view: View, reader) -> bool:

@@ -315,7 +315,7 @@ def _attrs(run: Run, known: bool, found: dict, convention: str) -> dict:
         notes += [FLOAT32] if run.dtype == "float32" else []
     elif reason := "" if devices.ahead(run.embeddings.query.device) else fused.kernel_reason():
         sentence = f"no compiled kernel, and PyTorch computes the scores several times more slowly: {reason}"
-        notes.append(Finding("no kernel", "note", sentence, "install a C compiler (cc, gcc or clang), or set CC"))
+        notes.append(Finding("no kernel", "note", sentence, "reinstall cocos with a C compiler (gcc or clang)"))
     notes += [UNKNOWN_UNIT] if lost else []
     footnotes = conventions.footnotes(run.loss, convention, directions=len(run.sides))
     return run.provenance(

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from cocos.engine import devices
-from cocos.engine.kernel import build
+from cocos.engine.kernel import build, native
 
 # The ctypes class and the torch dtype of each C type that structs use.
 C_TYPES = {
@@ -107,7 +107,7 @@ def struct(name: str, **fields) -> Struct:
 
 def loaded() -> ctypes.CDLL | None:
     """Return the kernel, after checking that C and Python agree on the sizes of its structs; None if there is none."""
-    found = build.library()
+    found = native.library()
     return None if found is None else _declared_fields(found)
 
 
@@ -129,9 +129,9 @@ def kernel() -> ctypes.CDLL:
     Raises:
         RuntimeError: there is none.
     """
-    found = build.library()
+    found = native.library()
     if found is None:
-        raise RuntimeError(f"kernel: there is none, {build.reason()}")
+        raise RuntimeError(f"kernel: there is none, {native.reason()}")
     return found
 
 
