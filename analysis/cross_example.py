@@ -18,8 +18,8 @@ import cocos
 from analysis.proxy_networks import one_thread
 from cocos import Embeddings, losses, measures
 from cocos import data as shelf
-from cocos.checkpoints import encoders
-from cocos.checkpoints.encoders.small_towers import pieces
+from cocos.checkpoints.formats.networks import fill
+from cocos.checkpoints.formats.small_towers import SmallTowers, pieces
 from cocos.counting.statistics import paired
 from cocos.embeddings import batches, scores
 from cocos.plots.labels import tiny_points
@@ -83,7 +83,7 @@ class _Split:
 def _trained(encoder, split, loss, both, seed):
     """Train towers; the convolutions before the last layer of the image tower stay frozen."""
     torch.manual_seed(seed)
-    towers = encoders.build(*encoder)
+    towers = SmallTowers(**encoder[1])
     frame = Embeddings(*(torch.zeros(len(each), 1) for each in split.groups), *split.groups)
     options = {"batch_size": BATCH, "copies": "keep"}  # a row of the matrix for every pair
     plans = [batches.plan(frame, **options, seed=EPOCHS * seed + epoch).batches for epoch in range(EPOCHS)]
@@ -131,7 +131,7 @@ def data():
     frozen = cocos.open("example")
     held = torch.load(files("cocos") / "example" / "emoji_ntxent.pt", weights_only=True)
     encoder = held["cocos"]["encoder"]["name"], held["cocos"]["encoder"]["arguments"]
-    towers = encoders.freeze(encoders.build(*encoder), held["state"])
+    towers = fill(SmallTowers(**encoder[1]), held["state"])
     train, val, test = (_Split(name, towers) for name in ("train", "val", "test"))
     tried, chosen = [], []
     for _, shelved, both, _ in RUNS.values():

@@ -13,8 +13,9 @@ from typer import Option, Typer
 
 import cocos
 from cocos import losses
-from cocos.checkpoints import encoders
+from cocos.checkpoints import encoding
 from cocos.checkpoints.formats import native
+from cocos.checkpoints.formats.small_towers import SmallTowers
 from cocos.data import TrainingSet, emoji_captions
 from cocos.embeddings import Embeddings, batches, scores
 
@@ -80,7 +81,7 @@ def fitted(items: TrainingSet, schedule: Sequence[batches.Batch], loss, seed: in
     """
     torch.manual_seed(seed)
     generator = torch.Generator().manual_seed(seed)
-    model, frame = encoders.build(*ENCODER), framed(items)
+    model, frame = SmallTowers(**ENCODER[1]), framed(items)
     optimiser = torch.optim.AdamW(model.parameters(), lr=rate, weight_decay=DECAY)
     rates = torch.optim.lr_scheduler.OneCycleLR(optimiser, rate, total_steps=len(schedule), pct_start=WARM_UP)
     bar = (*Progress.get_default_columns(), TimeElapsedColumn(), TextColumn("{task.fields[loss]}"))
@@ -98,7 +99,7 @@ def fitted(items: TrainingSet, schedule: Sequence[batches.Batch], loss, seed: in
             optimiser.step()
             rates.step()
             progress.update(task, advance=1, loss=f"loss {mean.item():.2f}")
-    return encoders.freeze(model, model.state_dict())
+    return model.eval().requires_grad_(False)
 
 
 def train(items: TrainingSet, epochs: int, seed: int) -> tuple[nn.Module, int]:
@@ -121,7 +122,7 @@ def main(
     model, steps = train(emoji_captions.load("train"), epochs, seed)
     found = {}
     for split in ("train", "val"):
-        found[split] = recall(encoders.embed(lambda: model, emoji_captions.load(split), device="cpu"))
+        found[split] = recall(encoding.embed(lambda: model, emoji_captions.load(split), device="cpu"))
         print(f"{split:5}", "  ".join(f"{name} {value:.3f}" for name, value in found[split].items()))
     training = {
         "cocos": cocos.__version__,

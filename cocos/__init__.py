@@ -9,7 +9,6 @@ if TYPE_CHECKING:  # the same names for type checkers, which do not run `__getat
     from cocos import losses, measures, plots, results
     from cocos.base.errors import InputError, UnsafeFile
     from cocos.checkpoints import Checkpoint, open
-    from cocos.checkpoints import encoders as encoders
     from cocos.counting import equilibrium as equilibrium
     from cocos.counting import sharpness as sharpness
     from cocos.counting import statistics, weights
@@ -68,7 +67,6 @@ _MODULES = {
     "batches": "cocos.embeddings.batches",
     "data": "cocos.data",
     "detectors": "cocos.monitor.detectors",
-    "encoders": "cocos.checkpoints.encoders",
     "equilibrium": "cocos.counting.equilibrium",
     "marks": "cocos.embeddings.marks",
     "sampling": "cocos.embeddings.options",

@@ -78,13 +78,6 @@ def test_class_vectors_are_found_and_count(tmp_path, name):
     cocos.measures.count(found, cocos.losses.load(trained_with or "normalized_softmax"))
 
 
-@pytest.mark.parametrize("name", FILES)
-def test_one_format_recognises_a_file(tmp_path, name):
-    file = File(written(tmp_path, name))
-    last = [getattr(each, "LAST", False) for each in map(formats.load, formats.names()) if each.recognises(file)]
-    assert sorted(last) in ([False], [True], [False, True])
-
-
 def test_a_count_says_that_there_are_no_samples(tmp_path):
     path = saved(tmp_path / "metric_loss_best3.pth", {"W": COLUMNS})
     done = CliRunner().invoke(app, ["count", str(path), "--loss", "cosface", "--json"])
@@ -172,7 +165,7 @@ def test_class_vectors_that_cannot_be_are_named(tmp_path, content, said):
 )
 def test_other_files_are_not_taken_for_class_vectors(tmp_path, content):
     file = File(saved(tmp_path / "loss.pth", content))
-    found = formats.format_of(file)
+    found = formats.find(file)
     assert found is None or found.__name__.endswith(".embeddings")
 
 
@@ -243,7 +236,7 @@ def test_embeddings_under_the_names_of_other_code_are_read_with_a_note(tmp_path,
     ],
 )
 def test_other_names_with_other_shapes_are_not_guessed(tmp_path, content):
-    assert formats.format_of(File(saved(tmp_path / "a.pt", content))) is None
+    assert formats.find(File(saved(tmp_path / "a.pt", content))) is None
 
 
 PROXY_LOSSES = ("proxynca", "proxy_anchor", "arcface", "softtriple", "normalized_softmax", "warped_softmax")

@@ -13,7 +13,11 @@ from cocos.engine import readers
 
 ROOT = Path(__file__).parent.parent
 TABLE = dict(
-    re.findall(r"^\| (\w+) \| 1 \| `([\w/]+)/` \|", (ROOT / "CONTRIBUTING.md").read_text("utf-8"), re.MULTILINE)
+    re.findall(
+        r"^\| (\w+) \| 1(?:, and a word)? \| `([\w/]+)/` \|",
+        (ROOT / "CONTRIBUTING.md").read_text("utf-8"),
+        re.MULTILINE,
+    )
 )
 # What is put into a copy of the repository, and an expression that finds it there.
 FILES = {
@@ -39,8 +43,12 @@ def mine(dataset, *, ax=None):
     ax.plot(dataset["number"])
     return ax
 """,
-    "format": "def recognises(file): return False\ndef read(file, data=None): raise NotImplementedError\n",
-    "data": "SPLITS = 'train',\ndef recognises(path): return path.suffix == '.mine'\ndef load(split, path): return 3\n",
+    "format": "def sniff(file): return file.path.suffix == '.mine'\ndef load(file, data): raise NotImplementedError\n",
+    "data": """
+def sniff(path): return path.suffix == '.mine'
+def splits(path): return ('train',)
+def load(split, path): return 3
+""",
     "reader": """
 def reads(loss, eps, *, spread, relative):
     return "found" if type(loss).__name__ == "ProxyAnchor" else None
@@ -59,7 +67,7 @@ FOUND = {
     "loss": "losses.load('mine').margin == 0.2",
     "measure": "measures.mine(points=2).sizes['place'] == 2",
     "plot": "plots.mine(measures.mine(), ax=Figure().subplots()).has_data()",
-    "format": "'mine' in formats.names()",
+    "format": "formats.find(files.File(pathlib.Path('a.mine'))).__name__.endswith('mine')",
     "data": "data.find('a.mine').load('train') == 3",
     "reader": "readers.of(losses.load('proxy_anchor')) == 'found'",
     "detector": "detectors.check([{}], [detectors.load('mine')])[0].sentence == 'mine: found'",
@@ -67,7 +75,8 @@ FOUND = {
 IMPORTS = """
 from matplotlib.figure import Figure
 from cocos import data, detectors, losses, measures, plots
-from cocos.checkpoints import formats
+import pathlib
+from cocos.checkpoints import files, formats
 from cocos.embeddings import options as sampling
 from cocos.engine import readers
 """
@@ -79,7 +88,11 @@ def test_one_file_is_all_that_an_addition_needs(fresh, tmp_path):
     triplet = (ROOT / "cocos" / "losses" / "triplet.py").read_text("utf-8")
     for kind, text in {**FILES, "loss": re.sub(r"\bTriplet\b", "Mine", triplet)}.items():
         (tmp_path / TABLE[kind] / "mine.py").write_text(text, "utf-8")
-    (tmp_path / "a.mine").write_text("", "utf-8")
+    for kind, neighbour in (("format", "iresnet"), ("data", "beir")):  # a word in the tuple of formats
+        known = tmp_path / TABLE[kind] / "__init__.py"
+        text = known.read_text("utf-8").replace(f"    {neighbour},\n", f"    {neighbour},\n    mine,\n")
+        known.write_text(text, "utf-8")
+    (tmp_path / "a.mine").write_text("mine", "utf-8")
     asked = "".join(f"print({kind!r}, {expression})\n" for kind, expression in FOUND.items())
     here = f"import os, sys\nos.chdir({str(tmp_path)!r})\nsys.path[:] = ['', *sys.path]\n"
     done = fresh(here + IMPORTS + asked)

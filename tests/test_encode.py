@@ -8,7 +8,7 @@ from PIL import Image
 from typer.testing import CliRunner
 
 import cocos
-from cocos.checkpoints.encoders import small_towers
+from cocos.checkpoints.formats import small_towers
 from cocos.cli import app
 
 PAIRS = [

@@ -355,8 +355,8 @@ def test_a_device_that_is_not_there_is_named():
         pytest.skip("there is a GPU")
     for name, sentence in (("cuda", "PyTorch finds 0 CUDA devices"), ("tpu", "expected auto, cpu or cuda")):
         with pytest.raises(InputError, match=sentence):
-            cocos.encoders.device_of(name)
-    assert cocos.encoders.device_of("auto").type == "cpu"
+            cocos.checkpoints.encoding.device_of(name)
+    assert cocos.checkpoints.encoding.device_of("auto").type == "cpu"
 
 
 def test_distances_say_what_they_hang_on():

@@ -12,7 +12,8 @@ from typer.testing import CliRunner
 import cocos
 from cocos import InputError
 from cocos import data as shelf
-from cocos.checkpoints import encoders
+from cocos.checkpoints import encoding
+from cocos.checkpoints.formats.small_towers import SmallTowers
 from cocos.cli import app
 
 TEXTS = ("a red cat", "two dogs", "the sea", "a hill at night", "rain", "a green boat")
@@ -157,7 +158,7 @@ def test_a_module_of_the_users_stays_as_it_is(folder):
 
 
 def test_a_width_that_depends_on_the_batch_gets_a_sentence(folder, monkeypatch):
-    monkeypatch.setattr(encoders, "ITEMS_AT_ONCE", 3)
+    monkeypatch.setattr(encoding, "ITEMS_AT_ONCE", 3)
     data = {"items": np.ones((5, 2)), "labels": [0, 0, 1, 1, 1]}
     with pytest.raises(InputError, match="3 and 2"):
         cocos.open("w.pt", model=lambda content: lambda rows: torch.ones(len(rows), len(rows)), data=data).embed()
@@ -182,8 +183,8 @@ def test_a_model_is_a_checkpoint_and_the_file_its_data(folder):
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["w.pt", "--model", "gone"], "model 'gone': no function is named; write it as file.py:function"),
-        (["features", "--model", "gone.pt"], "name one checkpoint or folder that is there"),
+        (["w.pt", "--model", "gone"], "model 'gone': expected file.py:function"),
+        (["features", "--model", "gone.pt"], "expected file.py:function, or a checkpoint that exists"),
         (["features", "--model", "w.pt"], "w.pt is a bare state dict of 1 tensors (mixing)"),
         (["w.pt", "--model", "features"], "features is training data (precomputed)"),
         (["features", "--model", "w.pt", "--data", "features"], "features is the data that w.pt encodes; name one"),
@@ -192,18 +193,21 @@ def test_a_model_is_a_checkpoint_and_the_file_its_data(folder):
         (["w.pt", "--model", "my.py:build", "--data", "gone"], "data gone: file not found"),
         (["w.pt", "--model", "my.py:build", "--data", "my.py:laod"], "did you mean 'load'?"),
         (["w.pt", "--model", "my.py:build", "--data", "gone.py:load"], "data gone.py: there is no such file"),
-        (["w.pt", "--model", "my.py:nothing", "--data", "my.py:load"], "takes no argument"),
-        (["w.pt", "--model", "my.py:short", "--data", "my.py:load"], "torch.float32 of shape (2, 4) for 6 rows"),
-        (["w.pt", "--model", "my.py:flat", "--data", "my.py:load"], "torch.float32 of shape (6,) for 6 rows"),
-        (["w.pt", "--model", "my.py:whole", "--data", "my.py:load"], "torch.int64 of shape (6, 4) for 6 rows"),
+        (["w.pt", "--model", "my.py:nothing", "--data", "my.py:load"], "takes 0 positional arguments"),
+        (["w.pt", "--model", "my.py:short", "--data", "my.py:load"], "torch.float32 (2, 4) for 6 rows"),
+        (["w.pt", "--model", "my.py:flat", "--data", "my.py:load"], "torch.float32 (6,) for 6 rows"),
+        (["w.pt", "--model", "my.py:whole", "--data", "my.py:load"], "torch.int64 (6, 4) for 6 rows"),
         (["w.pt", "--model", "my.py:undefined", "--data", "my.py:load"], "NaN or infinity in row 0 of a batch of 6"),
         (["w.pt", "--model", "my.py:words", "--data", "my.py:load"], "returned list, expected vectors, (n, D)"),
         (["w.pt", "--model", "my.py:wider", "--data", "my.py:load"], "4 and 3"),
-        (["w.pt", "--model", "my.py:one_sided", "--data", "my.py:load"], "no function for the side 'candidate'"),
+        (["w.pt", "--model", "my.py:one_sided", "--data", "my.py:load"], "NoneType for candidate"),
         (["w.pt", "--model", "my.py:raises", "--data", "my.py:load"], "KeyError: 'weight'"),
-        (["w.pt", "--model", "my.py:number", "--data", "my.py:load"], "int, expected a function from a batch of rows"),
+        (
+            ["w.pt", "--model", "my.py:number", "--data", "my.py:load"],
+            "int for query, expected a function",
+        ),
         (["e.npz", "--data", "my.py:load"], "data my.py:load: e.npz (embeddings) has no encoder"),
-        (["features"], "features is training data (precomputed), and names no model: cocos count features --model"),
+        (["features"], "features is training data (precomputed) without a model: cocos count features --model"),
         (["empty"], "name a checkpoint"),
     ],
     ids=lambda given: " ".join(given) if isinstance(given, list) else "",
@@ -217,13 +221,13 @@ def test_a_wrong_route_gets_a_sentence(folder, arguments, sentence):
 
 
 def test_a_checkpoint_without_data_says_what_to_type():
-    model = encoders.build("small_towers", {"width": 8, "channels": (8, 8, 8, 8), "buckets": 8, "hidden": 8})
+    model = SmallTowers(8, (8, 8, 8, 8), 8, 8)
     made = cocos.Checkpoint(shelf.Path("a.pt"), "0", "mine", {}, encoder=lambda: model)
     with pytest.raises(InputError, match=r"cocos count a.pt --data DATA, .* cocos encode DATA --model a.pt"):
         made.embed()
     assert made.items() is None and not made.model.training
     with pytest.raises(InputError, match="reads image and text, and the data have features"):
-        encoders.embed(lambda: model, shelf.training_set({"items": np.ones((2, 3)), "labels": [0, 0]}, "mine"))
+        encoding.embed(lambda: model, shelf.training_set({"items": np.ones((2, 3)), "labels": [0, 0]}, "mine"))
 
 
 def test_labels_are_counted_against_the_proxies_of_a_checkpoint():
@@ -231,7 +235,8 @@ def test_labels_are_counted_against_the_proxies_of_a_checkpoint():
         lambda split: {"items": np.eye(4, dtype="float32"), "labels": [0, 0, 1, 1], "items_name": list("abcd")}
     )
     made = cocos.Checkpoint(
-        shelf.Path("a.pt"), "", "own", {}, encoder=lambda: encoders.own(lambda rows: rows, "same"), training=data,
+        shelf.Path("a.pt"), "", "mine", {}, encoder=lambda: encoding.user_encoder(lambda rows: rows, "same"),
+        training=data,
         proxies=torch.eye(4)[:2], proxy_labels=torch.tensor([1, 0]),
     )  # fmt: skip
     found = made.embed(device="cpu")

@@ -17,7 +17,8 @@ from analysis.cross_example import SCALES, SEARCHED, SEEDS, _Split, _trained
 from analysis.proxy_networks import one_thread
 from analysis.runs.kept import RESULTS, WORK, kept
 from cocos import Embeddings, Pairs, checkpoints, losses, measures, results
-from cocos.checkpoints import encoders
+from cocos.checkpoints.formats.networks import fill
+from cocos.checkpoints.formats.small_towers import SmallTowers
 from cocos.measures.shared import retrieval
 
 __all__ = ["main"]
@@ -64,7 +65,7 @@ class _Runs:
         if self.loaded is None:
             held = torch.load(checkpoints.EXAMPLE_FILE, weights_only=True)
             encoder = held["cocos"]["encoder"]["name"], held["cocos"]["encoder"]["arguments"]
-            towers = encoders.freeze(encoders.build(*encoder), held["state"])
+            towers = fill(SmallTowers(**encoder[1]), held["state"])
             self.loaded = encoder, {split: _Split(split, towers) for split in ("train", "val", "test")}
         return self.loaded
 

@@ -17,7 +17,7 @@ from analysis import train_example
 from analysis.proxy_networks import one_thread
 from analysis.runs.kept import RESULTS, WORK, kept
 from cocos import losses, measures, reports, results
-from cocos.checkpoints import encoders
+from cocos.checkpoints import encoding
 from cocos.counting.statistics import BATCH_NUMBERS
 from cocos.data import emoji_captions
 from cocos.embeddings import batches
@@ -51,7 +51,7 @@ def _run(family: str, rate: float, seed: int) -> dict:
     )
     model = train_example.fitted(items, plan.batches, loss, seed, rate)
     splits = {
-        split: encoders.embed(lambda: model, emoji_captions.load(split), device="cpu")
+        split: encoding.embed(lambda: model, emoji_captions.load(split), device="cpu")
         for split in ("train", "val", "test")
     }
     found = {split: reports.document("evaluate", measures.evaluate(each)) for split, each in splits.items()}

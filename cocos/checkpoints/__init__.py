@@ -1,67 +1,121 @@
-"""Frozen checkpoints and files of embeddings: open them, or say what they are. Nothing in a file is ever executed.
-
-A format is one file of `cocos.checkpoints.formats`. Content decides, never a suffix.
-"""
+"""Frozen checkpoints and files of embeddings: open or inspect them. No code in a file is executed."""
 
 import logging
+import shlex
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
-from cocos.checkpoints import inspection, routes
+from cocos import data as training_data
+from cocos.base.errors import InputError
+from cocos.checkpoints import formats, inspection, series, user_model
 from cocos.checkpoints.checkpoint import EXAMPLE, EXAMPLE_FILE, Checkpoint, one_sentence
-from cocos.checkpoints.files import File
-from cocos.checkpoints.formats import Format, load, names
+from cocos.checkpoints.files import DATA_KINDS, File, describe, plain
+from cocos.checkpoints.formats import embeddings
 from cocos.embeddings import Embeddings
 
-__all__ = [
-    "EXAMPLE",
-    "EXAMPLE_FILE",
-    "Checkpoint",
-    "File",
-    "Format",
-    "distractors",
-    "inspect",
-    "names",
-    "open",
-]
+__all__ = ["EXAMPLE", "EXAMPLE_FILE", "Checkpoint", "File", "distractors", "inspect", "open"]
 
 logger = logging.getLogger(__name__)
 
 
 def open(path, data=None, model=None) -> Checkpoint:
-    """Open a frozen checkpoint, a folder of one, or a file of embeddings. Nothing in it is executed.
+    """Open a frozen checkpoint, a model folder, or a file of embeddings. No code in it is executed.
 
     Args:
-        path: the file or folder; or training data, where `model` encodes them; `example` is the embedded checkpoint.
-        data: file or folder of the training data, where the checkpoint does not carry or name them; or your own
-            `load(split)`, or its name as `file.py:function` or `package.module:function`, which returns a
-            `cocos.data.TrainingSet` or a dictionary (`cocos.data.training_set`).
-        model: a checkpoint or folder that encodes `path`, which is then data. Or your own function, or its name:
-            `build(content)` returns an encoder (`cocos.encoders.own`); where `path` is data, it is the encoder, or
-            builds it without an argument. It is your code, named by you; a file can never name it.
+        path: the file or folder; or training data that `model` encodes; `example` is the embedded checkpoint.
+        data: file or folder of the training data; or your `load(split)`, or its name as `file.py:function` or
+            `package.module:function`, which returns a `cocos.data.TrainingSet` or a dictionary.
+        model: your `build(content)`, or its name, which returns an encoder: a function from a batch of rows to vectors,
+            a module, or a dictionary `{"query": ..., "candidate": ...}`; with data as `path`, the encoder itself; or
+            the path of a checkpoint that encodes them.
 
     Raises:
-        InputError: the file cannot be read; the sentence says what it is and what to do.
-        UnsafeFile: it asks for code to be run.
+        InputError: the file cannot be read; the message contains the next step.
+        UnsafeFile: the file requires code.
 
     Examples:
         >>> cocos.open("example").format
         'native'
     """
-    if Path(path) == EXAMPLE:
-        found = routes.route(EXAMPLE_FILE, data, model).open()
-        found = replace(found, path=EXAMPLE, notes=(_embedded(), *found.notes))
+    path = Path(path)
+    if path == EXAMPLE:
+        note = "example: two small towers in the package, trained with NT-Xent on 2,497 emoji and their captions"
+        note += f"; it is not the path {EXAMPLE.absolute()}" if EXAMPLE.exists() else ""
+        checkpoint = replace(open_path(EXAMPLE_FILE, data, model), path=EXAMPLE)
+        checkpoint = replace(checkpoint, notes=(note, *checkpoint.notes))
     else:
-        found = routes.route(Path(path), data, model).open()
-    for note in found.notes:
+        checkpoint = open_path(path, data, model)
+    for note in checkpoint.notes:
         logger.info("note: %s", note)
-    return found
+    return checkpoint
 
 
-def _embedded() -> str:
-    """Describe the embedded checkpoint in a note."""
-    note = "example: the embedded checkpoint, two small towers trained with NT-Xent on 2,497 emoji and their captions"
-    return f"{note}; it is not the path {EXAMPLE.absolute()}" if EXAMPLE.exists() else note
+def open_path(path: Path, data: Any, model: Any) -> Checkpoint:
+    """Open a file, or data with a model, and note both if they were named."""
+    notes = []
+    data_first = isinstance(data, training_data.Source) and data.path == path
+    if model is not None and user_model.is_code(model):
+        if data_first or (data is None and training_data.sniff(path)):
+            checkpoint = user_model.open_data(path, model, data if data_first else training_data.find(path))
+        else:
+            checkpoint = user_model.open_file(path, model, find_data(data))
+        notes.append(f"model {getattr(model, '__name__', model)}")
+    else:
+        if model is not None:
+            if Path(model).suffix == ".py" or not Path(model).exists():
+                raise InputError(f"model {str(model)!r}: expected file.py:function, or a checkpoint that exists")
+            if data is not None and not data_first:
+                raise InputError(f"data {data}: {path} is the data that {model} encodes; name one of them")
+            path, data = Path(model), path if data is None else data
+        checkpoint = open_format(path, data)
+        notes += [f"model {path} ({checkpoint.format})"] if model is not None else []
+    training = checkpoint.training
+    if training is not None and (data is not None or model is not None):
+        name = getattr(data, "__name__", data)
+        notes.append(f"data {training.path} ({training.kind})" if training.path else f"data {name}")
+    route = (f"route: {', '.join(notes)}",) if notes else ()
+    return replace(checkpoint, notes=(*route, *checkpoint.notes, *(training.notes if training else ())))
+
+
+def find_data(data: Any) -> training_data.Source | None:
+    """Return the training data that the user named; None if absent."""
+    if data is None or isinstance(data, training_data.Source):
+        return data
+    return training_data.from_user(data) if training_data.is_user_data(data) else training_data.find(data)
+
+
+def open_format(path: Path, data: Any) -> Checkpoint:
+    """Open a checkpoint of a known format."""
+    file = File(path)
+    own_data = isinstance(data, training_data.Source) or training_data.is_user_data(data)
+    place = data.path if isinstance(data, training_data.Source) and data.path and data.path.exists() else None
+    with one_sentence(path, "is a damaged file"):
+        module = formats.find(file)
+        if module is None:
+            raise InputError(explain_unknown(file))
+        checkpoint = module.load(file, place if own_data else data)
+        checkpoint = replace(checkpoint, contents=plain(checkpoint.contents))
+    if own_data and checkpoint.encoder is None:
+        raise InputError(f"data {getattr(data, '__name__', data)}: {path} ({checkpoint.format}) has no encoder")
+    if data is None or checkpoint.encoder is None or (checkpoint.training is not None and not own_data):
+        return checkpoint
+    training = find_data(data)
+    return replace(checkpoint, training=training, splits=training.splits, rows=None, embedder=None)
+
+
+def explain_unknown(file: File) -> str:
+    """Return the message for a file without a known format: training data, a run, or anything else."""
+    name = shlex.quote(str(file.path))
+    kind = training_data.sniff(file.path) if file.kind in DATA_KINDS else None
+    if kind is not None:
+        return f"{file.path} is training data ({kind}) without a model: cocos count {name} --model CHECKPOINT"
+    if file.kind == "folder" and (latest := series.latest(file)):
+        return (
+            f"{file.path} is a folder; name a checkpoint in it, such as {shlex.quote(str(file.path / latest))}; "
+            f"cocos inspect {name} lists them"
+        )
+    return describe(file)
 
 
 def distractors(path) -> Checkpoint | Embeddings:
@@ -76,25 +130,25 @@ def distractors(path) -> Checkpoint | Embeddings:
     """
     if Path(path).is_file():
         with one_sentence(Path(path), "is a damaged file"):
-            if (found := load("embeddings").candidates(File(Path(path)))) is not None:
-                return found
-    return routes.route(Path(path), None, None).open()
+            if (rows := embeddings.candidates(File(Path(path)))) is not None:
+                return rows
+    return open_path(Path(path), None, None)
 
 
 def inspect(path, data=None) -> dict:
-    """Say what a file or folder is and what is in it, also where cocos cannot count on it. Nothing in it is executed.
+    """Describe a file or folder as plain data, also if cocos cannot count it. No code in it is executed.
 
     Args:
-        path: the file, the folder of a model, or that of a training run; `example` is the embedded checkpoint.
+        path: the file, a model folder, or the folder of a training run; `example` is the embedded checkpoint.
         data: file or folder of the training data.
 
     Returns:
-        Plain data: path, sha256, container, format and why it was recognised, contents known to the format, towers with
-        their parameters, class weights, the training, its loss and settings, what is missing, what is refused, the
-        `next` command, and `advice` where nothing can be counted as it is; of a run, its checkpoints by their steps.
+        path, sha256, container, format and the reason, contents, towers with their parameters, class weights, the
+        training with its loss and settings, missing and refused parts, the `next` command, and `advice` if nothing can
+        be counted; of a run, its checkpoints by their steps.
 
     Raises:
-        InputError: the file cannot be read, or is of no kind that could hold a checkpoint.
-        UnsafeFile: it asks for code to be run.
+        InputError: the file cannot be read.
+        UnsafeFile: the file requires code.
     """
     return inspection.about(Path(path), data)

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from cocos import losses
 from cocos.base.errors import InputError, nearest
-from cocos.checkpoints import encoders
+from cocos.checkpoints import encoding
 from cocos.checkpoints.files import File
 from cocos.data import Items, Source
 from cocos.embeddings import Embeddings
@@ -50,7 +50,7 @@ def holding(
     def embedder(split: str, device: str, progress: Any = None) -> Embeddings:
         if split not in splits:
             raise InputError(f"split {split!r}: {path} holds {what} and has no splits")
-        return found().to(encoders.device_of(device))
+        return found().to(encoding.device_of(device))
 
     return embedder
 
@@ -179,7 +179,7 @@ class Checkpoint:
                 f"{self.path} holds an encoder and names no data: give data that it encodes, cocos count {typed} "
                 f"--data DATA, or write embeddings, cocos encode DATA --model {typed} --out embeddings.npz"
             )
-        return encoders.embed(
+        return encoding.embed(
             lambda: self.model,
             self.training.load(split),
             device=device,

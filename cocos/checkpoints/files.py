@@ -32,6 +32,8 @@ from torch import Tensor
 from cocos.base.errors import InputError, UnsafeFile, unreachable
 
 TENSOR_KINDS = ("torch", "safetensors", "npz", "npy")
+# Kinds that may be training data.
+DATA_KINDS = ("text", "gzip", "unknown", "folder", "npz", "safetensors", "pickle")
 # First pickle of a torch file before version 1.6, and the number of its pickles.
 LEGACY_MAGIC, LEGACY_PICKLES = b"\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19.", 5
 # Largest header that the safetensors library accepts.

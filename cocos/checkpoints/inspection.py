@@ -1,17 +1,16 @@
 """All that a file, a folder or the run of a training says of itself, as plain data: the document of `cocos inspect`."""
 
-import importlib.util
 import re
 import shlex
 from dataclasses import replace
 from pathlib import Path
+from types import ModuleType
 
 from cocos import data as shelf
 from cocos.base.errors import InputError
-from cocos.checkpoints import inventory, recorded, routes, series
+from cocos.checkpoints import formats, inventory, recorded, series
 from cocos.checkpoints.checkpoint import EXAMPLE, EXAMPLE_FILE, Checkpoint, one_sentence
-from cocos.checkpoints.files import TENSOR_KINDS, File, describe, plain
-from cocos.checkpoints.formats import Format, format_of, why
+from cocos.checkpoints.files import DATA_KINDS, TENSOR_KINDS, File, describe, plain
 from cocos.data.images import ImagesElsewhere
 
 OWN_MODEL = "an encoder: the architecture is not known; name a function that builds it, --model file.py:build"
@@ -27,11 +26,11 @@ def about(path: Path, data=None) -> dict:
     """Describe a file, a folder, or the run of a training."""
     file = File(EXAMPLE_FILE if path == EXAMPLE else path)
     with one_sentence(file.path, "is a damaged file"):
-        format = format_of(file)
+        format = formats.find(file)
         if format is None and (told := _of_none(file)) is not None:
             return plain(told)
         if format is not None:
-            opened = routes.read(file, format, data)
+            opened = format.load(file, data)
             if data is not None and opened.encoder and opened.training is None and opened.embedder is None:
                 opened = replace(opened, training=shelf.find(data))
             found = _of_format(opened, format)
@@ -77,19 +76,16 @@ def _common(file: File, data, *, hashed: bool) -> dict:
     }
 
 
-def _of_format(found: Checkpoint, format: Format) -> dict:
-    absent = [name for name in getattr(format, "LIBRARIES", ()) if importlib.util.find_spec(name) is None]
-    missing, beside = [f"the library {name}: pip install {name}" for name in absent], found.contents.get("data")
+def _of_format(found: Checkpoint, format: ModuleType) -> dict:
+    missing: list[str] = []
     if found.encoder is not None and found.training is None:
         missing.append(OWN_DATA)
     elif found.encoder is None and found.proxies is not None:
         missing.append(OWN_SAMPLES)
-    elif found.embedder is not None and not found.splits and isinstance(beside, str):
-        missing.append(beside)  # the sentence of a format that looks for its data by itself
     of_format = {"trained_with": found.trained_with, "recorded": found.recorded}
     return {name: value for name, value in of_format.items() if value} | {
         "format": found.format,
-        "why": why(format),
+        "why": formats.describe(format),
         "splits": list(found.splits),
         "contents": found.contents,
         "notes": list(found.notes),
@@ -102,7 +98,7 @@ def _of_format(found: Checkpoint, format: Format) -> dict:
 
 def _of_none(file: File) -> dict | None:
     """Describe training data, or the folder of a run; None of a file that may hold a checkpoint."""
-    kind = shelf.sniff(file.path) if file.kind in routes.DATA_KINDS else None
+    kind = shelf.sniff(file.path) if file.kind in DATA_KINDS else None
     if kind is not None:
         return _of_data(file, kind)
     advice = describe(file)  # refuses files that require code

@@ -18,7 +18,7 @@ from cocos import losses, results
 from cocos.base.errors import InputError
 from cocos.base.ranges import whole
 from cocos.checkpoints import Checkpoint
-from cocos.checkpoints.encoders import device_of
+from cocos.checkpoints.encoding import device_of
 from cocos.counting import averages, conventions, findings, marked, shares, slices, statistics, weights
 from cocos.counting.findings import Finding
 from cocos.counting.marked import MarkedBatch

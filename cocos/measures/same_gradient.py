@@ -20,7 +20,7 @@ from cocos.base import ranges
 from cocos.base.errors import InputError, nearest
 from cocos.base.ranges import Range, whole
 from cocos.checkpoints import Checkpoint
-from cocos.checkpoints.encoders import device_of
+from cocos.checkpoints.encoding import device_of
 from cocos.counting.comparisons import Fit, fit
 from cocos.embeddings import Embeddings
 from cocos.embeddings.options import Progress

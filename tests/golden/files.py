@@ -361,6 +361,7 @@ def image_text_folder(folder: Path, kind: str):
     (place / "config.json").write_text(json.dumps(about))
     (place / "vocab.json").write_text(json.dumps({token: row for row, token in enumerate(PIECES)}))
     (place / "merges.txt").write_text("#version: 0.2\nt h\nth e</w>\n")
+    (place / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": "CLIPTokenizer"}))
     data = caption_table(folder / "data")
     return {"": cocos.open(place, data=data)}
 
@@ -684,7 +685,7 @@ CHECKPOINTS = {
 }
 LIBRARIES = {
     "sentence-transformers": "sentence_transformers",
-    "hugging face": "transformers",
+    "hugging face": "sentence_transformers",
     "clip": "transformers",
     "siglip": "transformers",
     "data/saved": "datasets",

@@ -1,6 +1,6 @@
 """Forward passes of image networks, from the raw tensors of a state dict, in float64.
 
-Written without `torch.nn` and apart from `cocos.encoders`: a convolution is a sum over the places of its kernel, batch
+Written without `torch.nn` and without the package: a convolution is a sum over the places of its kernel, batch
 normalisation is arithmetic with four vectors. Papers are named at each network.
 """
 

@@ -1,61 +1,54 @@
-"""The shelf of checkpoint formats: one file per format, found by its name, each a `Format`."""
+"""The formats of checkpoints: each a module with `sniff(file) -> bool` and `load(file, data) -> Checkpoint`.
 
-import importlib
+To add one, write a module and put its name into `FORMATS`.
+"""
+
 import inspect
-import pkgutil
 from types import ModuleType
-from typing import Any, Protocol
 
-from cocos.checkpoints.checkpoint import Checkpoint
 from cocos.checkpoints.files import File
+from cocos.checkpoints.formats import (
+    class_vectors,
+    embeddings,
+    huggingface,
+    iresnet,
+    native,
+    open_clip,
+    scores,
+    shards,
+    timm,
+    vector_tables,
+    vsepp,
+    warpnet,
+)
 
-__all__ = ["Format", "format_of", "load", "name_of", "names", "why"]
-
-
-class Format(Protocol):
-    """A file of this shelf. No two formats may recognise the same file: the first one, by name, would read it.
-
-    A format with `LAST = True` reads a part of what a file of another format may hold: it is asked about files that no
-    other format recognises. `LIBRARIES` names what its encoder imports on use.
-
-    A family of networks is one file too. It has `build(**arguments)`, and is an encoder by its name as those of
-    `cocos.encoders` are. `arguments(state)` reads them off the names and shapes of weights, or is None for those of
-    another network; `dimensions` among them is the width of its embeddings. `describe(arguments)` names the network.
-    """
-
-    def recognises(self, file: File) -> bool:
-        """Whether the file has this format, by its content."""
-
-    def read(self, file: File, data=None) -> Checkpoint:
-        """Read a file that the format recognises.
-
-        Args:
-            file: the file; nothing in it is executed.
-            data: folder of the training data, instead of the one that the file names.
-        """
-
-
-def names() -> list[str]:
-    """Return the names of all formats on the shelf."""
-    return sorted(m.name for m in pkgutil.iter_modules(__path__) if not (m.ispkg or m.name.startswith("_")))
-
-
-def load(name: str) -> ModuleType:
-    """Import a file of the shelf."""
-    return importlib.import_module(f"{__name__}.{name}")
+# The first format that recognises a file reads it: special formats first, class vectors in any file last.
+FORMATS = (
+    native,
+    vsepp,
+    warpnet,
+    iresnet,
+    embeddings,
+    scores,
+    shards,
+    huggingface,
+    timm,
+    open_clip,
+    vector_tables,
+    class_vectors,
+)
 
 
-def format_of(file: File) -> Format | None:
-    """Find the format of a file; None where no format recognises it."""
-    shelf: list[Any] = sorted(map(load, names()), key=lambda each: getattr(each, "LAST", False))
-    return next((each for each in shelf if each.recognises(file)), None)
+def find(file: File) -> ModuleType | None:
+    """Return the format of a file, or None."""
+    return next((module for module in FORMATS if module.sniff(file)), None)
 
 
-def name_of(format: Format) -> str:
-    """Return the name of a format, which is the name of its file."""
-    return vars(format)["__name__"].rpartition(".")[2]
+def name_of(module: ModuleType) -> str:
+    """Return the name of a format."""
+    return module.__name__.rpartition(".")[2]
 
 
-def why(format: Format) -> str:
-    """Say why a format recognises its files: the first line of the function that does."""
-    return inspect.cleandoc(format.recognises.__doc__ or "").partition("\n")[0].rstrip(".")
+def describe(module: ModuleType) -> str:
+    """Return how files of a format are recognised: the first line of the docstring of its `sniff`."""
+    return inspect.cleandoc(module.sniff.__doc__ or "").partition("\n")[0].rstrip(".")

@@ -21,7 +21,6 @@ from cocos.checkpoints.inventory import values
 from cocos.checkpoints.state_dicts import state_dicts
 from cocos.embeddings import Embeddings
 
-LAST = True
 PROXIES = re.compile(
     r"(prox(y|ies)|(^|[._])((class_?)?prototypes?|(class_?)?cent(er|re)s?|centroids?))(\.weight)?$", re.IGNORECASE
 )
@@ -111,12 +110,12 @@ def find_in_loss(file: File) -> ClassVectors | None:
     return found if learned else None
 
 
-def recognises(file: File) -> bool:
+def sniff(file: File) -> bool:
     """A matrix named like proxies or class weights in a state dict, or the class weights of one rank of insightface."""
     return rank_weights(file) is not None or find(file) is not None
 
 
-def read(file: File, data=None) -> Checkpoint:
+def load(file: File, data=None) -> Checkpoint:
     """Read the class vectors of a file, each as a sample of its class."""
     found = find(file)
     if data is not None:

@@ -13,8 +13,8 @@ import torch
 
 from cocos import losses
 from cocos.base.errors import InputError
-from cocos.checkpoints import Checkpoint, inventory, recorded
-from cocos.checkpoints.checkpoint import holding
+from cocos.checkpoints import inventory, recorded
+from cocos.checkpoints.checkpoint import Checkpoint, holding
 from cocos.checkpoints.files import File, plain, reading
 from cocos.data import AnnotatedRows
 from cocos.embeddings import Embeddings, annotations
@@ -69,7 +69,7 @@ SAMPLES = ("embeddings", "features", "feats", "feat", "embedding", "embs", "emb"
 CLASSES = ("labels", "label", "targets", "target", "classes", "class_ids", "identities", "pids", "y")
 
 
-def recognises(file: File) -> bool:
+def sniff(file: File) -> bool:
     """Arrays or tensors of which one has a name that embeddings have, here or in other code."""
     if file.kind != "npz" and not isinstance(file.content, dict):
         return False
@@ -289,7 +289,7 @@ def _queues(file: File, tensors: dict) -> dict[str, Any]:
     return made
 
 
-def read(file: File, data=None) -> Checkpoint:
+def load(file: File, data=None) -> Checkpoint:
     """Read a file of embeddings; its data are the folder of the pictures that it names, else its own."""
     here, directions = renamed(file)
     there = {name: other for other, name in here.items()}
@@ -358,7 +358,7 @@ def read(file: File, data=None) -> Checkpoint:
 
 def candidates(file: File) -> Embeddings | None:
     """Read a file that has `candidate` and no side that asks, as a labelled set; None of any other file."""
-    if not recognises(file) or {"query", "embeddings"} & set(names := names_in(file)) or "candidate" not in names:
+    if not sniff(file) or {"query", "embeddings"} & set(names := names_in(file)) or "candidate" not in names:
         return None
     rows = tensor(file, "candidate", arrays_of(file, ["candidate"])["candidate"])
     try:

@@ -1,245 +1,203 @@
-"""Folders of Hugging Face transformers: text encoders, CLIP and SigLIP; adapters of PEFT are refused."""
+"""Folders of sentence-transformers and transformers: text encoders, CLIP and SigLIP, built by these libraries."""
 
 import math
+import os
+from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import normalize
 
-from cocos.base.errors import InputError
-from cocos.checkpoints import Checkpoint, encoders, recorded
+from cocos.base.errors import InputError, UnsafeFile
+from cocos.checkpoints import recorded
+from cocos.checkpoints.checkpoint import Checkpoint
 from cocos.checkpoints.files import File
-from cocos.checkpoints.state_dicts import weights
-from cocos.checkpoints.tokenizer import tokenizer_files
-from cocos.checkpoints.transformers import PAIRED_MODELS, REFUSED, TEXT_MODELS, filled
+from cocos.checkpoints.formats.libraries import building, import_library, refuse_code
+from cocos.checkpoints.state_dicts import weight_files
 
-ADAPTER = "adapter_config.json"  # of a folder of PEFT
-NO_LIMIT = 10**9  # tokens; folders write 1e30 where a tokenizer has no limit
-OFFSET_MODELS = frozenset({
-    "camembert",
-    "mpnet",
-    "roberta",
-    "xlm-roberta",
-    "xlm-roberta-xl",
-})  # skip positions to padding
-LIBRARIES = ("transformers",)
-
-RESAMPLING = {2: "bilinear", 3: "bicubic"}  # numbers that Pillow gives them
-# Of the images that CLIP was trained with; a preprocessor_config.json may say otherwise. Source: Radford et al. 2021.
-CLIP_MEAN, CLIP_STD = (0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.27577711)
-SIGLIP_MEAN = SIGLIP_STD = (0.5, 0.5, 0.5)
+EXTRA = "text"
+PAIRED = ("clip", "siglip")  # values of `model_type` of models with two towers
+TEXT_LENGTHS = {"clip": 77, "siglip": 64}
+TOKENIZERS = ("tokenizer.json", "vocab.json", "vocab.txt", "spiece.model", "tokenizer.model")
+# Activations of a dense layer. sentence-transformers silently uses Tanh for one that it does not trust.
+ACTIVATIONS = ("GELU", "Identity", "LeakyReLU", "ReLU", "Sigmoid", "SiLU", "Tanh")
+ITEMS_AT_ONCE = 64
 
 
-def configuration(folder: File, within: str = "") -> dict[str, Any]:
-    """Read the configuration of a model, `config.json` of a folder or of the folder `within` it."""
-    _refuse_adapter(folder, within)
-    if f"{within}config.json" not in folder:
-        raise InputError(f"{folder.path / within} has no config.json; copy all files of the model")
-    found = folder.json(f"{within}config.json")
-    if not isinstance(found, dict):
-        raise InputError(f"{folder.path / within}config.json is no dictionary")
-    for key, reason in REFUSED.items():
-        if found.get(key):
-            raise InputError(f"{folder.path / within / 'config.json'} has {key} {str(found[key])[:80]}: {reason}")
-    return found
+class TextEncoder(nn.Module):
+    """A model of sentence-transformers; the prompts of queries and of documents are those of its folder."""
+
+    kinds, pads, items_at_once, name = ("text",), True, ITEMS_AT_ONCE, "sentence-transformers"
+
+    def __init__(self, model: Any):
+        super().__init__()
+        self.model = model
+
+    def encode(self, items: Sequence[str], kind: str, side: str) -> Tensor:
+        """Encode texts to (n, D)."""
+        encode = self.model.encode_query if side == "query" else self.model.encode_document
+        device = str(next(self.model.parameters()).device)
+        options = {"convert_to_tensor": True, "show_progress_bar": False, "batch_size": ITEMS_AT_ONCE}
+        return encode(list(items), device=device, **options)
 
 
-def _refuse_adapter(folder: File, within: str) -> None:
-    """Refuse an adapter of PEFT, which is a change of a model and no model."""
-    model = any(name.startswith((f"{within}model", f"{within}pytorch_model")) for name in folder.names)
-    if f"{within}{ADAPTER}" not in folder or model:
-        return
-    about = folder.json(f"{within}{ADAPTER}")
-    base = about.get("base_model_name_or_path") if isinstance(about, dict) else None
-    raise InputError(
-        f"{folder.path} holds an adapter of PEFT, a change of {str(base)[:100]} and no model: merge them, "
-        "model = PeftModel.from_pretrained(BASE, FOLDER).merge_and_unload(); model.save_pretrained(NEW), and save "
-        "the tokenizer beside it, tokenizer.save_pretrained(NEW); then name NEW"
-    )
+class PairedEncoder(nn.Module):
+    """CLIP or SigLIP of transformers; vectors have length 1."""
+
+    pads, items_at_once = False, ITEMS_AT_ONCE
+
+    def __init__(self, model: Any, tokenizer: Any, processor: Any, kind: str, length: int):
+        super().__init__()
+        self.model, self.tokenizer, self.processor, self.name = model, tokenizer, processor, kind
+        self.length, self.kinds = length, ("image",) if tokenizer is None else ("image", "text")
+
+    def encode(self, items: Any, kind: str, side: str) -> Tensor:
+        """Encode texts, or uint8 images (1 or 3, height, width), to (n, D)."""
+        device = next(self.model.parameters()).device
+        if kind == "text":
+            # SigLIP reads the padding of every text up to the full length, without a mask.
+            padding = "max_length" if self.name == "siglip" else True
+            options = {"truncation": True, "max_length": self.length, "return_tensors": "pt"}
+            batch = self.tokenizer(list(items), padding=padding, **options).to(device)
+            batch = {"input_ids": batch["input_ids"]} if self.name == "siglip" else batch
+            vectors, projection = self.model.text_model(**batch).pooler_output, "text_projection"
+        else:
+            from PIL import Image
+
+            pictures = [np.moveaxis(torch.as_tensor(image).expand(3, -1, -1).numpy(), 0, -1) for image in items]
+            images = [Image.fromarray(np.ascontiguousarray(picture)) for picture in pictures]
+            pixels = self.processor(images=images, return_tensors="pt")["pixel_values"].to(device)
+            vectors, projection = self.model.vision_model(pixel_values=pixels).pooler_output, "visual_projection"
+        if hasattr(self.model, projection):
+            vectors = getattr(self.model, projection)(vectors)
+        return normalize(vectors, dim=-1)
 
 
-def text_model(folder: File, within: str = "") -> dict[str, Any]:
-    """Read the configuration of a text encoder."""
-    found = configuration(folder, within)
-    if (name := found.get("model_type")) not in TEXT_MODELS:
-        raise InputError(
-            f"{folder.path / within / 'config.json'} has model_type {name!r}, expected one of "
-            f"{', '.join(sorted(TEXT_MODELS))}; encode it with a function of your own (--model file.py:function)"
-        )
-    return found
-
-
-def longest_text(config: dict, files: dict, told: Any = None) -> int | None:
-    """Tokens that a text is cut to: what the folder says, within the positions of the model; None for no limit."""
-    positions = config.get("max_position_embeddings", config.get("n_positions"))
-    positions = positions if isinstance(positions, int) and positions > 0 else None
-    if positions is not None and config.get("model_type") in OFFSET_MODELS:
-        positions -= config.get("pad_token_id", 1) + 1
-    if told is None:
-        told = (files.get("tokenizer_config.json") or {}).get("model_max_length")
-    if told is not None and (not isinstance(told, int | float) or told < 1):
-        raise InputError(f"longest text: {str(told)[:40]} tokens, expected a whole number above 0")
-    limits = [int(each) for each in (told, positions) if each is not None and each < NO_LIMIT]
-    return min(limits, default=None)
-
-
-def padding(config: dict) -> int:
-    """Id of the token that short texts are filled up with; no vector depends on it."""
-    found = config.get("pad_token_id")
-    return found if isinstance(found, int) and 0 <= found else 0
-
-
-def token_width(config: dict) -> int | None:
-    """Numbers in the vector of a token; None where the configuration does not say."""
-    return next((config[key] for key in ("hidden_size", "dim", "d_model", "n_embd") if key in config), None)
-
-
-def recognises(file: File) -> bool:
-    """A folder with an adapter of PEFT, or the configuration of a text encoder, CLIP or SigLIP, without modules."""
-    if file.kind != "folder" or "modules.json" in file:
+def sniff(file: File) -> bool:
+    """A folder with `modules.json`, or with the `model_type` of a text encoder, CLIP or SigLIP in `config.json`."""
+    if file.kind != "folder":
         return False
-    if ADAPTER in file:
-        return True
-    config = file.json("config.json") if "config.json" in file else None
-    return isinstance(config, dict) and config.get("model_type") in TEXT_MODELS | PAIRED_MODELS
+    return "modules.json" in file or "adapter_config.json" in file or bool(read_type(file))
 
 
-def read(file: File, data=None) -> Checkpoint:
-    """Read a folder of transformers; the model is built when it encodes."""
-    config, state = configuration(file), weights(file)
-    if state is None:
-        raise InputError(f"{file.path} has no model.safetensors or pytorch_model.bin; copy the weights too")
-    return (_paired if config["model_type"] in PAIRED_MODELS else _text)(file, config, state)
+def read_type(folder: File) -> str:
+    """Return the `model_type` of a folder; empty if absent."""
+    config = folder.json("config.json")
+    return str(config.get("model_type") or "") if isinstance(config, dict) else ""
 
 
-def _text(file: File, config: dict, state: dict[str, Tensor]) -> Checkpoint:
-    """Read a text encoder, whose tokens are averaged."""
-    files, numbers = tokenizer_files(file), _numbers(state)
-    longest = longest_text(config, files)
-    arguments = {
-        "transformer": config,
-        "layers": [{"type": "Pooling", "modes": ["mean"]}],
-        "files": files,
-        "longest": longest,
-        "padding": padding(config),
-    }
-
-    def encoder() -> nn.Module:
-        return filled(lambda: encoders.build("sentence", arguments), "transformer", config, state)
-
-    training = recorded.read_folder(file.path)
-    notes = (*training.notes, "its folder does not say how tokens are pooled: their mean is taken, and not normalised")
-    return Checkpoint.of(
-        file,
-        "huggingface",
-        {
-            "text tower": f"{config['model_type']}, tokens of {token_width(config)} numbers, {numbers} numbers",
-            "pooling": "mean, assumed",
-            "longest text": f"{longest} tokens" if longest else "no limit",
-            **recorded.describe_training(file.path),
-        },
-        encoder=encoder,
-        settings="",
-        **training.fields(),
-        notes=tuple(f"{file.path}: {note}" for note in notes),
-    )
-
-
-def _numbers(state: dict[str, Tensor], prefix: str = "") -> int:
-    """Numbers of the tensors whose names begin in one way."""
-    return sum(value.numel() for key, value in state.items() if key.startswith(prefix))
-
-
-def scale_and_bias(state: dict[str, Tensor], where: Any) -> tuple[float | None, float | None]:
-    """The learned scale, exp(logit_scale), and bias of the scores; None where the file has none."""
-    found = []
-    for name in ("logit_scale", "logit_bias"):
-        value = state.get(name)
-        if value is not None and (value.numel() != 1 or not torch.isfinite(value).all() or abs(value.item()) > 100):
-            raise InputError(f"{where}: {name} is no number of -100 to 100")
-        found.append(None if value is None else value.item())
-    return None if found[0] is None else math.exp(found[0]), found[1]
-
-
-def trained(scale: float | None, bias: float | None, *, sigmoid: bool) -> dict[str, Any]:
-    """The loss of a model with two towers and its parameters, as fields of `Checkpoint`; None is not recorded.
-
-    It is SigLIP's where it is a `sigmoid`; otherwise NT-Xent, for which a bias has no meaning.
-    """
-    numbers = {} if scale is None else {"ntxent": {"temperature": 1 / scale}}
-    if scale is not None and sigmoid:
-        numbers["siglip"] = {"scale": scale} | ({} if bias is None else {"bias": bias})
-    return {"recorded": numbers, "trained_with": "siglip" if sigmoid else "ntxent"}
-
-
-def _paired(file: File, config: dict, state: dict[str, Tensor]) -> Checkpoint:
-    """Read CLIP or SigLIP."""
-    siglip, notes = config["model_type"] == "siglip", []
-    text, vision = ({} if config.get(key) is None else config[key] for key in ("text_config", "vision_config"))
-    if not isinstance(text, dict) or not isinstance(vision, dict):
-        raise InputError(f"{file.path / 'config.json'}: text_config and vision_config are no dictionaries")
-    try:
-        files = tokenizer_files(file)
-    except InputError as error:
-        files = None
-        notes.append(f"images alone can be encoded: {error}")
-    longest = text.get("max_position_embeddings", 64 if siglip else 77)
-    arguments = {
-        "config": config,
-        "files": files,
-        "longest": longest,
-        "filled": siglip,
-        "padding": text.get("pad_token_id", 1) if siglip else 0,
-        **_images(file, vision, siglip),
-    }
-
-    def encoder() -> nn.Module:
-        return filled(lambda: encoders.build("paired", arguments), "model", config, state)
-
-    scale, bias = scale_and_bias(state, file.path)
-    return Checkpoint.of(
-        file,
-        "huggingface",
-        {
-            "image tower": f"{config['model_type']}, {_numbers(state, 'vision_model.')} numbers",
-            "text tower": f"{config['model_type']}, {_numbers(state, 'text_model.')} numbers",
-            "longest text": f"{longest} tokens",
-            "scale": scale,
-            **({"bias": bias} if bias is not None else {}),
-        },
-        encoder=encoder,
-        settings="",
-        **trained(scale, bias, sigmoid=siglip),
-        notes=tuple(f"{file.path}: {note}" for note in notes),
-    )
-
-
-def _images(file: File, vision: dict, siglip: bool) -> dict[str, Any]:
-    """How images are prepared, from `preprocessor_config.json` where there is one."""
-    about = file.json("preprocessor_config.json") if "preprocessor_config.json" in file else {}
-    about = about if isinstance(about, dict) else {}
-    side = vision.get("image_size", 224)
-    size = about.get("size", {"height": side, "width": side} if siglip else {"shortest_edge": side})
-    crop = about.get("crop_size", side) if about.get("do_center_crop", not siglip) else None
-    if (resampling := RESAMPLING.get(about.get("resample", 3))) is None:
+def load(file: File, data: Any = None) -> Checkpoint:
+    """Read a folder; its library builds the model when it encodes."""
+    if "adapter_config.json" in file and not weight_files(file):
         raise InputError(
-            f"{file.path / 'preprocessor_config.json'}: resample {about['resample']!r}, expected "
-            f"{' or '.join(f'{number} ({name})' for number, name in RESAMPLING.items())}"
+            f"{file.path} is a PEFT adapter without its model; merge them: model = "
+            "PeftModel.from_pretrained(BASE, FOLDER).merge_and_unload(); model.save_pretrained(NEW), save the "
+            "tokenizer too, and name NEW"
         )
-    crop = None if crop is None else _size(file, crop)
-    return {
-        "resize": _size(file, size) if about.get("do_resize", True) else None,
-        "crop": (crop, crop) if isinstance(crop, int) else crop,
-        "mean": about.get("image_mean", SIGLIP_MEAN if siglip else CLIP_MEAN),
-        "std": about.get("image_std", SIGLIP_STD if siglip else CLIP_STD),
-        "resampling": resampling,
-    }
+    refuse_code(file)
+    if not weight_files(file):
+        raise InputError(f"{file.path} has no model.safetensors or pytorch_model.bin; copy the weights too")
+    kind = read_type(file)
+    if "modules.json" not in file and kind in PAIRED:
+        return load_paired(file, kind)
+    notes: tuple[str, ...] = ()
+    contents: dict[str, Any] = {"text tower": kind} if kind else {}
+    settings = recorded.read_folder(file.path)
+    if "modules.json" in file:
+        contents["modules"] = ", ".join(check_modules(file))
+        if settings.loss is None:
+            notes = ("no recorded loss; pairs are trained at temperature 0.05 by default: -p temperature=0.05",)
+    else:
+        notes = ("its folder does not define the pooling: the mean of the tokens is taken and not normalised",)
+    return Checkpoint.of(
+        file,
+        "sentence_transformers" if "modules.json" in file else "huggingface",
+        contents | recorded.describe_training(file.path),
+        encoder=lambda: build_text(file),
+        **settings.fields(),
+        notes=tuple(f"{file.path}: {note}" for note in (*settings.notes, *notes)),
+    )
 
 
-def _size(file: File, size: Any) -> int | tuple[int, int]:
-    """The shorter side of an image, or its height and width."""
-    if isinstance(size, dict):
-        size = size.get("shortest_edge") or (size.get("height"), size.get("width"))
-    if isinstance(size, int) or (isinstance(size, tuple) and all(isinstance(each, int) for each in size)):
-        return size
-    raise InputError(f"{file.path / 'preprocessor_config.json'}: size {size!r}, expected pixels")
+def check_modules(folder: File) -> list[str]:
+    """Return the names of the modules; refuse classes and activations of other packages.
+
+    Raises:
+        UnsafeFile: a module or an activation is not one of the library.
+    """
+    modules = folder.json("modules.json")
+    if not isinstance(modules, list) or not all(isinstance(module, dict) for module in modules):
+        raise InputError(f"{folder.path / 'modules.json'}: expected a list of modules")
+    names = []
+    for module in modules:
+        kind, place = str(module.get("type")), str(module.get("path") or "").strip("/")
+        if not kind.startswith("sentence_transformers."):
+            raise UnsafeFile(f"{folder.path / 'modules.json'}: module {kind[:99]}, expected sentence_transformers")
+        settings = folder.json(f"{place}/config.json") or {}
+        activation = str(settings.get("activation_function", "torch.nn.modules.activation.Tanh"))
+        if not activation.startswith("torch.nn.") or activation.rpartition(".")[2] not in ACTIVATIONS:
+            raise UnsafeFile(
+                f"{folder.path / place}: activation_function {activation[:100]!r}, expected one of torch.nn: "
+                f"{', '.join(ACTIVATIONS)}"
+            )
+        names.append(kind.rpartition(".")[2])
+    return names
+
+
+def import_transformers() -> Any:
+    """Import transformers without its progress bars and warnings."""
+    library = import_library("transformers", EXTRA)
+    library.utils.logging.disable_progress_bar()
+    library.utils.logging.set_verbosity_error()
+    return library
+
+
+def build_text(file: File) -> nn.Module:
+    """Build a text encoder; without `modules.json` the mean of its tokens is taken."""
+    import_transformers()
+    library = import_library("sentence_transformers", EXTRA)
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")  # its threads and forks do not mix
+    with building(file, "sentence-transformers"):
+        return TextEncoder(library.SentenceTransformer(str(file.path), device="cpu", local_files_only=True).float())
+
+
+def load_paired(file: File, kind: str) -> Checkpoint:
+    """Read CLIP or SigLIP, with the learned scale and bias of its scores."""
+    learned: dict[str, float] = {}
+    for name in weight_files(file):
+        content = file.file(name).content
+        learned |= {key: float(content[key]) for key in ("logit_scale", "logit_bias") if key in content}
+    parameters: dict[str, dict[str, float]] = {}
+    if "logit_scale" in learned:
+        scale = math.exp(learned["logit_scale"])
+        parameters["ntxent"] = {"temperature": 1 / scale}
+        if kind == "siglip":
+            bias = {"bias": learned["logit_bias"]} if "logit_bias" in learned else {}
+            parameters["siglip"] = {"scale": scale, **bias}
+
+    def build() -> nn.Module:
+        library = import_transformers()
+        with building(file, "transformers"):
+            local = {"local_files_only": True}
+            model = library.AutoModel.from_pretrained(str(file.path), **local).float()
+            has_tokenizer = any(name in file for name in TOKENIZERS)
+            tokenizer = library.AutoTokenizer.from_pretrained(str(file.path), **local) if has_tokenizer else None
+            processor = build_processor(library, file, kind, model.config.vision_config.image_size)
+            length = getattr(model.config.text_config, "max_position_embeddings", TEXT_LENGTHS[kind])
+            return PairedEncoder(model, tokenizer, processor, kind, length)
+
+    loss = "siglip" if kind == "siglip" else "ntxent"
+    return Checkpoint.of(file, "huggingface", {"towers": kind}, encoder=build, recorded=parameters, trained_with=loss)
+
+
+def build_processor(library: Any, file: File, kind: str, side: int) -> Any:
+    """Build the preparation of images, on Pillow; without a file the default of CLIP or SigLIP."""
+    prefix = "CLIP" if kind == "clip" else "Siglip"
+    processor = getattr(library, f"{prefix}ImageProcessorPil", None) or getattr(library, f"{prefix}ImageProcessor")
+    if "preprocessor_config.json" in file:
+        return processor.from_pretrained(str(file.path), local_files_only=True)
+    if kind == "clip":
+        return processor(size={"shortest_edge": side}, crop_size={"height": side, "width": side})
+    return processor(size={"height": side, "width": side})

@@ -1,4 +1,4 @@
-"""cocos's own checkpoint: a torch file of plain data and tensors that says how to use it.
+"""cocos's own checkpoint: a torch file of plain data and tensors.
 
 {"cocos": {"schema": 1, "encoder": {"name", "arguments"}, "loss": {"name", "parameters"},
            "data": {"name", "arguments"}, "training": {...}},  "state": {name: tensor}}
@@ -6,74 +6,69 @@
 
 import io
 from pathlib import Path
+from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
-from cocos import data as shelf
+from cocos import data as training_data
 from cocos import losses
 from cocos.base import writing
 from cocos.base.errors import InputError
-from cocos.checkpoints import Checkpoint, encoders
+from cocos.checkpoints.checkpoint import Checkpoint
 from cocos.checkpoints.files import File, plain
+from cocos.checkpoints.formats.networks import fill
+from cocos.checkpoints.formats.small_towers import SmallTowers
 
 SCHEMA = 1
+ENCODER = "small_towers"
 
 
-def recognises(file: File) -> bool:
+def sniff(file: File) -> bool:
     """A torch file with a `cocos` record."""
     return "cocos" in file.record
 
 
-def _record(file: File) -> dict:
-    record = plain(file.record["cocos"])
-    if not isinstance(record, dict) or record.get("schema") != SCHEMA:
-        found = record.get("schema") if isinstance(record, dict) else type(record).__name__
-        raise InputError(f"{file.path}: cocos record of schema {found!r}, this version reads schema {SCHEMA}")
-    shape = {"encoder": "arguments", "loss": "parameters", "data": "arguments"}
-    for name, inner in shape.items():
-        part = record.get(name)
-        if not isinstance(part, dict) or not isinstance(part.get("name"), str) or not isinstance(part.get(inner), dict):
-            raise InputError(f"{file.path}: the cocos record has no {name} with a name and {inner}")
-    state = file.record.get("state")
-    named = isinstance(state, dict) and all(isinstance(k, str) and isinstance(v, Tensor) for k, v in state.items())
-    if not named:
-        raise InputError(f"{file.path}: no state dict under 'state', which names tensors")
-    return record
+def load(file: File, data: Any = None) -> Checkpoint:
+    """Read a checkpoint with its loss and its data; the names are those of built-in losses and data."""
+    record, state = plain(file.record["cocos"]), file.record.get("state")
+    try:
+        if record["schema"] != SCHEMA:
+            raise InputError(f"{file.path}: cocos record of schema {record['schema']!r}, expected {SCHEMA}")
+        encoder, arguments = record["encoder"]["name"], record["encoder"]["arguments"]
+        loss, parameters = record["loss"]["name"], record["loss"]["parameters"]
+        source = record["data"]["name"], record["data"]["arguments"]
+    except (KeyError, TypeError):
+        raise InputError(f"{file.path}: its cocos record lacks the schema, encoder, loss or data") from None
+    if encoder != ENCODER or not isinstance(state, dict):
+        raise InputError(f"{file.path}: encoder {encoder!r}, expected {ENCODER} with its state dict")
+    losses.load(losses.find_file(loss), parameters)
 
-
-def read(file: File, data=None) -> Checkpoint:
-    """Build the frozen encoder that the file names, and find its data; all names are of the shelves."""
-    record, state = _record(file), file.record["state"]
-    name = record["encoder"]["name"]
-    encoders.load(name)  # imports it, which must not happen on the meta device
-    with encoders.without_memory():  # the file's sizes: nothing is allocated before they fit its weights
-        model = encoders.build(name, record["encoder"]["arguments"])
-    model = encoders.freeze(model, state)
-    name, parameters = record["loss"]["name"], record["loss"]["parameters"]
-    losses.load(losses.find_file(name), parameters)  # of the shelf: a file never names code
+    def build() -> nn.Module:
+        try:
+            return fill(SmallTowers(**arguments), state)
+        except (TypeError, RuntimeError) as error:
+            reason = str(error).partition("\n")[0][:100]
+            raise InputError(f"{file.path}: {encoder} cannot be built from {arguments}: {reason}") from None
 
     return Checkpoint.of(
         file,
         "native",
-        {key: value for key, value in record.items() if key != "schema"}
-        | {"parameters": sum(p.numel() for p in model.parameters())},
-        encoder=lambda: model,
-        settings="",
-        training=_training(file.path, record["data"]["name"], record["data"]["arguments"], data),
-        recorded={name: parameters},
-        trained_with=name,
+        {key: value for key, value in record.items() if key != "schema"},
+        encoder=build,
+        training=find_data(source[0], source[1], data),
+        recorded={loss: parameters},
+        trained_with=loss,
     )
 
 
-def _training(path: Path, name: str, arguments: dict, data) -> shelf.Source:
-    """Data given, of the recorded kind unless another recognises them; or those that a checkpoint records."""
-    if data is not None and shelf.sniff(Path(data)) is not None:
-        return shelf.find(data)
-    try:
-        return shelf.source(name, **arguments) if data is None else shelf.source(name, Path(data))
-    except InputError as error:
-        raise InputError(f"{path}: {error}") from None
+def find_data(name: str, arguments: dict, data: Any) -> training_data.Source:
+    """Return the given data, of the recorded kind unless another is recognised; or the recorded data."""
+    if data is None:
+        return training_data.source(name, **arguments)
+    if training_data.sniff(Path(data)) is not None:
+        return training_data.find(data)
+    return training_data.source(name, Path(data))
 
 
 def write(
@@ -82,14 +77,13 @@ def write(
     """Write a self-contained checkpoint.
 
     Args:
-        path: of the file; written under a temporary name first.
-        model: an encoder of the shelf.
+        path: of the file.
+        model: `SmallTowers`.
         encoder: its name and arguments.
         loss: name and parameters of the loss that it was trained with.
         data: name and arguments of its training data.
-        training: epoch, seed and whatever else is worth keeping; plain data.
+        training: epoch, seed and other plain data.
     """
-    path = Path(path)
     record = {
         "schema": SCHEMA,
         "encoder": {"name": encoder[0], "arguments": encoder[1]},
@@ -100,4 +94,4 @@ def write(
     state = {name: tensor.detach().cpu().clone() for name, tensor in model.state_dict().items()}
     stream = io.BytesIO()  # given a path, torch.save writes its name into the archive: equal weights, other bytes
     torch.save({"cocos": record, "state": state}, stream)
-    return writing.write(path, stream.getvalue(), "checkpoint")
+    return writing.write(Path(path), stream.getvalue(), "checkpoint")

@@ -16,8 +16,7 @@ import numpy as np
 import torch
 
 from cocos.base.errors import InputError, nearest
-from cocos.checkpoints import Checkpoint
-from cocos.checkpoints.checkpoint import holding
+from cocos.checkpoints.checkpoint import Checkpoint, holding
 from cocos.checkpoints.files import File, reading
 from cocos.checkpoints.formats import embeddings
 from cocos.data import tables
@@ -53,7 +52,7 @@ class ListedNames:
         return None, None
 
 
-def recognises(file: File) -> bool:
+def sniff(file: File) -> bool:
     """Scores of queries and candidates: an array, a table, or the lines of a TREC run."""
     if file.kind in {"npz", "safetensors"} or (file.kind == "torch" and isinstance(file.content, dict)):
         names = set(embeddings.names_in(file))
@@ -109,7 +108,7 @@ def _is_table(file: File) -> bool:
     return "score" in names and bool({"query", "candidate"} & names)
 
 
-def read(file: File, data=None) -> Checkpoint:
+def load(file: File, data=None) -> Checkpoint:
     """Read scores; `data` are the judgements of a run."""
     if run := file.kind in {"text", "gzip", "unknown"} and _is_run(file):
         found, judged = _run(file, data), True

@@ -20,8 +20,7 @@ from torch import Tensor
 
 from cocos.base import machine
 from cocos.base.errors import InputError
-from cocos.checkpoints import Checkpoint
-from cocos.checkpoints.checkpoint import holding
+from cocos.checkpoints.checkpoint import Checkpoint, holding
 from cocos.checkpoints.files import File
 from cocos.checkpoints.formats import embeddings as single
 from cocos.data import TextOf, tables
@@ -286,7 +285,7 @@ def find_files(folder: File) -> dict[str, list[tuple[int, str, int | None]]]:
     return {}
 
 
-def recognises(file: File) -> bool:
+def sniff(file: File) -> bool:
     """A folder of numbered files whose arrays have names that embeddings have."""
     return file.kind == "folder" and bool(find_files(file))
 
@@ -370,7 +369,7 @@ def refuse_size(path: Path, rows: Mapping[str, ShardRows]) -> None:
         logger.warning("note: %s: all rows are read, %.1f GiB; %s", path, size / 2**30, advice)
 
 
-def read(file: File, data=None) -> Checkpoint:
+def load(file: File, data=None) -> Checkpoint:
     """Read the headers of shards; their rows are read when they are counted or encoded."""
     if data is not None:
         raise InputError(f"data {data}: {file.path} holds embeddings already and needs no data")

@@ -20,7 +20,6 @@ from cocos.checkpoints.formats.embeddings import separate_noise
 from cocos.data import tables
 from cocos.embeddings import Embeddings
 
-LAST = True
 LABELS = ("label", "labels", "class", "class_id", "target", "group", "identity", "category", "y")
 QUERIES = ("query", "queries", "anchor", "anchors", "question", "image", "images", "img")
 CANDIDATES = ("candidate", "candidates", "positive", "positives", "document", "passage", "answer", "text", "caption")
@@ -37,7 +36,7 @@ FOLDERS = (
 )
 
 
-def recognises(file: File) -> bool:
+def sniff(file: File) -> bool:
     """A column of lists of numbers, numbered columns of numbers, text of nothing but numbers, or two .npy files."""
     if file.kind == "folder":
         return folder_arrays(file) is not None
@@ -47,7 +46,7 @@ def recognises(file: File) -> bool:
     return bool(vector_columns(row)) or is_projector(row) or word_dimensions(file) > 0
 
 
-def read(file: File, data=None) -> Checkpoint:
+def load(file: File, data=None) -> Checkpoint:
     """Read the vectors of a table, as two sides or as a labelled set."""
     if data is not None:
         raise InputError(f"data {data}: {file.path} contains embeddings already and needs no data")

@@ -1,101 +1,71 @@
-"""WarpNet of the warped softmax (`WarpNet_{epoch}_{R@1}Recall@1.pth`), with its file of proxies beside it."""
+"""WarpNet of the warped softmax (`WarpNet_{epoch}_{R@1}Recall@1.pth`), and the file of its proxies."""
 
-from collections.abc import Mapping
 from pathlib import Path
 
 from torch import Tensor, nn
 from torch.nn.functional import layer_norm
 
 from cocos.base.errors import InputError
-from cocos.checkpoints import Checkpoint
+from cocos.checkpoints.checkpoint import Checkpoint
 from cocos.checkpoints.files import File
-from cocos.checkpoints.formats import _networks
-from cocos.checkpoints.formats._trunks import ResNet
+from cocos.checkpoints.formats.networks import ResNet, State, fill, find_state, part
 from cocos.checkpoints.pictures import ImageEncoder, Preparation
-
-BACKBONE = "Backbone."
-PROXIES = "Proxies"  # of the one tensor in a file of proxies
-
-
-class _Backbone(ResNet):
-    """A ResNet that holds the last layer of WarpNet."""
-
-    Embedding: nn.Linear
 
 
 class WarpNet(ImageEncoder):
-    """A ResNet, maximum plus mean over places, layer normalisation, a linear layer; embeddings of any length.
+    """A ResNet, maximum plus mean over the maps, layer normalisation, a linear layer; embeddings of any length.
 
-    The loss reads Euclidean distances to proxies. The last layer `fc` of the ResNet is in the files and is not used.
-    Its sizes are as `ResNet.sizes_of` reads them.
-
-    Source: DeMoor & Prevost 2024, Realigned softmax warping, arXiv:2408.15656; keys are named as in its code.
+    Source: DeMoor & Prevost 2024, Realigned softmax warping, arXiv:2408.15656; the names are those of its code.
     """
 
-    def __init__(self, *, dimensions: int, **sizes):
+    def __init__(self, state: State):
         super().__init__(Preparation())
-        self.Backbone = _Backbone(**sizes)
-        self.Backbone.Embedding = nn.Linear(self.Backbone.width, dimensions)
+        self.Backbone = ResNet(part(state, "Backbone"))
+        width, inputs = state["Backbone.Embedding.weight"].shape
+        self.Backbone.Embedding = nn.Linear(inputs, width)
 
     def forward(self, images: Tensor) -> Tensor:
-        """Encode prepared images, (N, 3, 224, 224), to (N, dimensions)."""
+        """Encode prepared images, (N, 3, 224, 224), to (N, D)."""
         maps = self.Backbone.maps(images)
         pooled = maps.amax(dim=(2, 3)) + maps.mean(dim=(2, 3))
         return self.Backbone.Embedding(layer_norm(pooled, pooled.shape[1:]))
 
 
-build = WarpNet
+NAMES = ("Backbone.conv1.weight", "Backbone.layer4.0.conv1.weight", "Backbone.Embedding.weight")
 
 
-def arguments(state: Mapping[str, Tensor]) -> dict | None:
-    """Read the sizes of a WarpNet off its weights; None unless it has the layers of one."""
-    last = state.get(f"{BACKBONE}Embedding.weight")
-    inside = {key.removeprefix(BACKBONE): each for key, each in state.items() if key.startswith(BACKBONE)}
-    found = ResNet.sizes_of(inside)
-    if found is None or last is None or last.ndim != 2:
-        return None
-    return {"dimensions": last.shape[0]} | found
+def sniff(file: File) -> bool:
+    """A ResNet under `Backbone.` with the layer `Backbone.Embedding`."""
+    return bool(find_state(file.content, *NAMES))
 
 
-def describe(arguments: dict) -> str:
-    """Name a network in the words of its field."""
-    return f"WarpNet, {ResNet.named(arguments)}"
-
-
-def recognises(file: File) -> bool:
-    """A ResNet with the names of torchvision under `Backbone.`, and the layer `Backbone.Embedding`."""
-    return _networks.find(file, "warpnet") is not None
-
-
-def _proxies(file: File, dimensions: int) -> tuple[Tensor | None, str]:
-    """Read the proxies of the same epoch, from beside the network or from the folder `Proxies`; say where they were."""
-    path = Path(file.path)
-    name = path.name.replace("WarpNet", "Proxy", 1)
-    places = [path.parent / name, path.parent.parent / PROXIES / name, path.parent / PROXIES / name]
-    there = next((each for each in places if each != path and each.is_file()), None)
-    if there is None:
-        return (None, f"no proxies: there is no {name} beside it or in {PROXIES}/; samples are counted against samples")
-    held = File(there).record.get(PROXIES)
-    if not isinstance(held, Tensor) or held.ndim != 2 or held.shape[1] != dimensions:
-        shown = tuple(held.shape) if isinstance(held, Tensor) else type(held).__name__
-        raise InputError(f"{there}: {PROXIES} {shown}, expected (classes, {dimensions}): proxies of another network")
-    return held, f"{len(held)} proxies of {there}"
-
-
-def read(file: File, data=None) -> Checkpoint:
-    """Read a WarpNet; nothing in its files records α, k1, k2 and the scale, which change in the last phase.
-
-    Its data are images with labels 0 to C - 1.
-    """
-    found = _networks.find(file, "warpnet")
-    proxies, said = _proxies(file, found.arguments["dimensions"])
-    note = f"{file.path}: {said}; alpha, k1, k2 and scale of its loss are not recorded: give them with -p"
-    return _networks.checkpoint(
+def load(file: File, data=None) -> Checkpoint:
+    """Read a WarpNet with the proxies of the same epoch, from its folder or from the folder `Proxies`."""
+    state = find_state(file.content, *NAMES)
+    # The classifier of the ResNet is in the files and unused.
+    state = {name: value for name, value in state.items() if not name.startswith("Backbone.fc.")}
+    width = len(state["Backbone.Embedding.weight"])
+    proxies, description = read_proxies(file.path, width)
+    return Checkpoint.of(
         file,
-        found,
-        format="warpnet",
-        contents={"proxies": said},
+        "warpnet",
+        {"network": f"WarpNet, {width} dimensions", "proxies": description},
+        encoder=lambda: fill(WarpNet(state), state),
         trained_with="warped_softmax",
         proxies=proxies,
-        notes=(note,),
+        notes=(f"{file.path}: {description}; alpha, k1, k2 and scale of its loss are not recorded: set them with -p",),
     )
+
+
+def read_proxies(path: Path, width: int) -> tuple[Tensor | None, str]:
+    """Read the proxies of the same epoch, (classes, width), and describe them."""
+    name = path.name.replace("WarpNet", "Proxy", 1)
+    places = (path.parent / name, path.parent.parent / "Proxies" / name, path.parent / "Proxies" / name)
+    place = next((place for place in places if place != path and place.is_file()), None)
+    if place is None:
+        return None, f"no proxies: {name} is not in its folder or in Proxies/; samples are counted against samples"
+    proxies = File(place).record.get("Proxies")
+    if not isinstance(proxies, Tensor) or proxies.ndim != 2 or proxies.shape[1] != width:
+        shape = tuple(proxies.shape) if isinstance(proxies, Tensor) else type(proxies).__name__
+        raise InputError(f"{place}: Proxies {shape}, expected (classes, {width}): proxies of another network")
+    return proxies, f"{len(proxies)} proxies of {place}"

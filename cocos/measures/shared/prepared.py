@@ -17,7 +17,7 @@ from cocos import engine, losses, results
 from cocos.base import machine
 from cocos.base.errors import InputError, Unfit
 from cocos.checkpoints import Checkpoint
-from cocos.checkpoints.encoders import device_of
+from cocos.checkpoints.encoding import device_of
 from cocos.counting import findings, health, shares, weights
 from cocos.counting.findings import Finding
 from cocos.embeddings import Embeddings, batches, scores

@@ -80,6 +80,3 @@ class SmallTowers(nn.Module):
         everything = torch.tensor([bucket for bag in bags for bucket in bag], device=device)
         starts = torch.tensor([0, *accumulate(len(bag) for bag in bags[:-1])], device=device)
         return normalize(self.caption(self.bag(everything, starts)), dim=1)
-
-
-build = SmallTowers

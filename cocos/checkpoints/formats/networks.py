@@ -1,0 +1,136 @@
+"""ResNet and VGG under the names of torchvision, built from a state dict: all sizes are shapes of its tensors."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from torch import Tensor, nn
+
+from cocos.base.errors import InputError
+from cocos.checkpoints.state_dicts import whole_state_dicts
+
+State = Mapping[str, Tensor]
+STAGES = (1, 2, 3, 4)
+
+
+def find_state(content: Any, *names: str) -> dict[str, Tensor]:
+    """Return the first state dict in the content of a file that has all these names; empty if absent."""
+    states = (state.tensors for state in whole_state_dicts(content))
+    return next((tensors for tensors in states if tensors.keys() >= set(names)), {})
+
+
+def part(state: State, name: str) -> dict[str, Tensor]:
+    """Return the tensors of one attribute of a module."""
+    return {key.removeprefix(f"{name}."): value for key, value in state.items() if key.startswith(f"{name}.")}
+
+
+def fill(model: nn.Module, state: State) -> nn.Module:
+    """Load all tensors in float32 and freeze the model.
+
+    The counters of batch normalisation may be absent, as before PyTorch 0.4.1.
+
+    Raises:
+        InputError: names or shapes differ.
+    """
+    state = {key: value.float() if value.is_floating_point() else value for key, value in state.items()}
+    try:
+        missing, unexpected = model.load_state_dict(state, strict=False)
+    except RuntimeError as error:
+        raise InputError(f"weights do not fit {type(model).__name__}: {str(error).splitlines()[-1].strip()}") from None
+    missing = [key for key in missing if not key.endswith("num_batches_tracked")]
+    for reason, keys in (("missing", missing), ("not in the model", unexpected)):
+        if keys:
+            raise InputError(f"weights do not fit {type(model).__name__}: {reason}: {', '.join(keys[:4])}")
+    return model.eval().requires_grad_(False)
+
+
+def convolution(weight: Tensor, stride: int = 1, groups: int = 1) -> nn.Conv2d:
+    """Return a convolution with the shape of a weight."""
+    after, inner, kernel, _ = weight.shape
+    return nn.Conv2d(inner * groups, after, kernel, stride, kernel // 2, groups=groups, bias=False)
+
+
+def stage(block: type[nn.Module], state: State, stride: int) -> nn.Sequential:
+    """Return the blocks of a stage; the first one has the stride."""
+    number = len({key.partition(".")[0] for key in state})
+    return nn.Sequential(*(block(part(state, str(k)), stride if k == 0 else 1) for k in range(number)))
+
+
+class Block(nn.Module):
+    """Two 3 x 3 convolutions, or 1 x 1, 3 x 3 and 1 x 1, and a shortcut; the first 3 x 3 one has the stride."""
+
+    def __init__(self, state: State, stride: int):
+        super().__init__()
+        self.names = [name for name in ("conv1", "conv2", "conv3") if f"{name}.weight" in state]
+        before = state["conv1.weight"].shape[1]
+        for name in self.names:
+            weight = state[f"{name}.weight"]
+            groups = before // weight.shape[1]
+            setattr(self, name, convolution(weight, stride if name == self.names[-2] else 1, groups))
+            before = weight.shape[0]
+            setattr(self, name.replace("conv", "bn"), nn.BatchNorm2d(before))
+        self.downsample = None
+        if "downsample.0.weight" in state:
+            weight = state["downsample.0.weight"]
+            self.downsample = nn.Sequential(convolution(weight, stride), nn.BatchNorm2d(len(weight)))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return (N, after, h, w)."""
+        y = x
+        for name in self.names:
+            y = getattr(self, name.replace("conv", "bn"))(getattr(self, name)(y))
+            y = y.relu() if name != self.names[-1] else y
+        return (y + (x if self.downsample is None else self.downsample(x))).relu()
+
+
+class ResNet(nn.Module):
+    """He et al. 2016, arXiv:1512.03385; also Wide ResNet and ResNeXt; without the classifier."""
+
+    def __init__(self, state: State):
+        super().__init__()
+        stem = len(state["conv1.weight"])
+        self.conv1, self.bn1 = nn.Conv2d(3, stem, 7, 2, 3, bias=False), nn.BatchNorm2d(stem)
+        self.pool = nn.MaxPool2d(3, 2, 1)
+        for number in STAGES:
+            setattr(self, f"layer{number}", stage(Block, part(state, f"layer{number}"), 1 if number == 1 else 2))
+
+    def maps(self, images: Tensor) -> Tensor:
+        """Return the last feature maps, (N, width, h, w)."""
+        x = self.pool(self.bn1(self.conv1(images)).relu())
+        for number in STAGES:
+            x = getattr(self, f"layer{number}")(x)
+        return x
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Return the mean of the last feature maps, (N, width)."""
+        return self.maps(images).mean(dim=(2, 3))
+
+
+class VGG(nn.Module):
+    """Simonyan & Zisserman 2015, arXiv:1409.1556, up to the second hidden layer."""
+
+    def __init__(self, state: State):
+        super().__init__()
+        weights = {
+            int(key.split(".")[0]): value
+            for key, value in part(state, "features").items()
+            if key.endswith(".weight") and value.ndim == 4
+        }
+        numbers = sorted(weights)
+        normalised = f"features.{numbers[0] + 1}.running_mean" in state
+        layers: list[nn.Module] = []
+        for number, following in zip(numbers, [*numbers[1:], None], strict=True):
+            width, before = weights[number].shape[:2]
+            norm = [nn.BatchNorm2d(width)] if normalised else []
+            block = [nn.Conv2d(before, width, 3, padding=1), *norm, nn.ReLU()]
+            layers += block
+            if following is None or following - number > len(block):
+                layers.append(nn.MaxPool2d(2))
+        hidden, inputs = state["classifier.0.weight"].shape
+        self.features, self.avgpool = nn.Sequential(*layers), nn.AdaptiveAvgPool2d(7)
+        self.classifier = nn.Sequential(
+            nn.Linear(inputs, hidden), nn.ReLU(), nn.Dropout(), nn.Linear(hidden, hidden), nn.ReLU()
+        )
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Return the second hidden layer, (N, hidden)."""
+        return self.classifier(self.avgpool(self.features(images)).flatten(1))

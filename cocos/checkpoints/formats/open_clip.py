@@ -1,0 +1,65 @@
+"""Folders of open_clip: `open_clip_config.json` and the weights, built by open_clip."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from cocos.base.errors import InputError
+from cocos.checkpoints import recorded
+from cocos.checkpoints.checkpoint import Checkpoint
+from cocos.checkpoints.files import File
+from cocos.checkpoints.formats.libraries import building, import_library, refuse_code
+
+CONFIG = "open_clip_config.json"
+WEIGHTS = (".safetensors", ".bin", ".pt", ".pth")
+
+
+class OpenClipEncoder(nn.Module):
+    """Both towers of a model of open_clip, with the preparation of images that its folder defines."""
+
+    kinds, items_at_once, name = ("image", "text"), 64, "open_clip"
+
+    def __init__(self, model: Any, transform: Any, tokenizer: Any):
+        super().__init__()
+        self.model, self.transform, self.tokenizer = model, transform, tokenizer
+
+    def encode(self, items: Sequence[Any], kind: str, side: str) -> Tensor:
+        """Encode texts, or uint8 images (1 or 3, height, width), to unit vectors, (n, D)."""
+        device = next(self.model.parameters()).device
+        if kind == "text":
+            return self.model.encode_text(self.tokenizer(list(items)).to(device), normalize=True)
+        from PIL import Image
+
+        pictures = [np.moveaxis(torch.as_tensor(image).expand(3, -1, -1).numpy(), 0, -1) for image in items]
+        images = [self.transform(Image.fromarray(np.ascontiguousarray(picture))) for picture in pictures]
+        return self.model.encode_image(torch.stack(images).to(device), normalize=True)
+
+
+def sniff(file: File) -> bool:
+    """A folder with `open_clip_config.json`."""
+    return file.kind == "folder" and CONFIG in file
+
+
+def load(file: File, data: Any = None) -> Checkpoint:
+    """Read a folder with the learned scale and bias of its scores; open_clip builds the model when it encodes."""
+    refuse_code(file)
+    config = file.json(CONFIG)
+    names = [name for name in file.names if name.endswith(WEIGHTS) and "/" not in name]
+    if not isinstance(config, dict) or "model_cfg" not in config or not names:
+        raise InputError(f"{file.path}: expected model_cfg in {CONFIG}, and weights ({', '.join(WEIGHTS)})")
+    safe_first = sorted(names, key=lambda name: not name.endswith(".safetensors"))
+    settings = recorded.read_file(file.file(safe_first[0]))
+
+    def build() -> nn.Module:
+        library = import_library("open_clip", "vision")
+        with building(file, "open_clip"):
+            folder = f"local-dir:{file.path}"
+            model, transform = library.create_model_from_pretrained(folder, device="cpu", weights_only=True)
+            return OpenClipEncoder(model.float(), transform, library.get_tokenizer(folder))
+
+    contents = {"dimensions": config["model_cfg"].get("embed_dim")}
+    fields = settings.fields() | {"trained_with": settings.loss or "ntxent"}
+    return Checkpoint.of(file, "open_clip", contents, encoder=build, **fields)
