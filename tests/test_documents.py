@@ -87,10 +87,9 @@ def merged(several):
 def drawn():
     """A line for every kind of plot that `cocos plot` draws."""
     for kind in plot.KINDS:
-        usage = plot.usage(kind)
-        if kind != "count" and usage.endswith((" FILE", " --loss NAME")):
-            words = usage.removeprefix("cocos ").replace("FILE", "e.npz").replace("NAME", "ntxent")
-            yield f"{words} {NEEDED.get(kind, '')}".strip()
+        if kind not in {"count", "dtp", "landscape", *plot.OWN_COMMANDS}:
+            source = "--loss ntxent" if kind in plot.WITHOUT_FILE else "e.npz"
+            yield f"plot {kind} {source} {NEEDED.get(kind, '')}".strip()
 
 
 def place(folder):

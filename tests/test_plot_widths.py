@@ -37,20 +37,18 @@ PRINTED_POINTS, TWO_COLUMNS = 6.0, 7.0
 MEETING = 2.0
 
 SMALL = ["--batch-size", "12", "--batches", "2"]
-# Commands by the kind that they draw, of several losses or files where a kind draws these; `FILE` is a set of pairs,
-# `OTHER` a second one, `LABELLED` has classes.
+# Commands by the kind that they draw; `FILE` is a set of pairs, `OTHER` a second one, `LABELLED` has classes.
 DRAWN = {
-    "audit": ["plot", "audit", "FILE", "--batch-size", "12", "--neighbours", "2"],
+    "audit": ["plot", "audit", "FILE", "--batch-size", "12"],
     "contributors": ["plot", "contributors", "FILE", "--batch-size", "12"],
     "count": ["plot", "count", "FILE", *SMALL],
-    "count of several": ["plot", "count", "FILE", "OTHER", *SMALL, "--loss", "triplet", "--loss", "ntxent"],
     "decomposition": ["plot", "decomposition", "FILE", *SMALL],
     "diff": ["diff", "FILE", "OTHER", "--batch-size", "12"],
     "dtp": ["plot", "dtp", "LABELLED"],
-    "eps_curve of several": ["plot", "eps_curve", "FILE", "OTHER", *SMALL, "--loss", "triplet", "--loss", "ntxent"],
+    "eps_curve": ["plot", "eps_curve", "FILE", *SMALL],
     "landscape": ["plot", "landscape", "--f1", "warp"],
     "lorenz": ["plot", "lorenz", "FILE", *SMALL],
-    "precision_recall of several": ["plot", "precision_recall", "FILE", "OTHER"],
+    "precision_recall": ["plot", "precision_recall", "FILE"],
     "replay": ["plot", "replay", "FILE", "--batch-size", "12"],
     "retrievals": ["plot", "retrievals", "FILE", "--k", "4"],
     "run": ["run", "RUN"],
@@ -69,11 +67,8 @@ DRAWN = {
     ],  # fmt: skip
     "temperature": ["whatif", "FILE", "--settles", "--batch-size", "12,24"],
     "temperature_curve": ["plot", "temperature_curve", "FILE", *SMALL, "--values", ".05,.1,.2"],
-    "thresholds of several": ["plot", "thresholds", "FILE", "OTHER", "--precisions", ".1,.5"],
-    "weight_curve of several": [
-        *("plot", "weight_curve", "--loss", "triplet", "--loss", "ntxent", "--loss", "circle"),
-        *("--points", "31"),
-    ],
+    "thresholds": ["plot", "thresholds", "FILE", "--precisions", ".1,.5"],
+    "weight_curve": ["plot", "weight_curve", "--loss", "circle", "--points", "31"],
     "weight_map": ["plot", "weight_map", "FILE", "--batch-size", "12"],
 }
 

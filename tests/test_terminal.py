@@ -50,7 +50,7 @@ def call(*arguments):
     return CliRunner().invoke(app, list(map(str, arguments)))
 
 
-FROM_A_FILE = [kind for kind in plot.KINDS if plot.usage(kind) == f"cocos plot {kind} FILE"]
+FROM_A_FILE = sorted({*plot.KINDS} - {*plot.WITHOUT_FILE, *plot.OWN_COMMANDS, "dtp"})
 TABLES = [
     ["count", "e.npz"],
     ["count", "e.npz", "--batch-size", "all", "--metrics"],
@@ -68,7 +68,7 @@ TABLES = [
     ["verify", "e.npz", "--loss", "lifted_structure", "--batches", "1", "--batch-size", "16"],
     ["plot", "contributors", "e.npz", "--row", "3"],
     ["plot", "landscape", "--f1", "warp"],
-    ["plot", "landscape", "epoch_1.npz", "--loss", "ntxent"],
+    ["plot", "landscape", "--loss", "ntxent"],
     ["plot", "dtp", "epoch_1.npz", "epoch_2.npz"],
     ["plot"],
     ["plot", "weight_curve", "--loss", "circle"],

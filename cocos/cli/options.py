@@ -42,7 +42,8 @@ def option(
 ) -> Any:
     """Return an option with its help, the default that the help shows, its panel and the reader of its text."""
     text = f"{help} \\[default: {default}]" if default else help  # `[` is markup to rich
-    return Option(*flags, help=text, show_default=False, rich_help_panel=panel, metavar=metavar, parser=parser)
+    shown = "NUMBERS" if parser else None
+    return Option(*flags, help=text, show_default=False, rich_help_panel=panel, metavar=metavar or shown, parser=parser)
 
 
 def read_integer(text: str) -> int:
@@ -65,12 +66,26 @@ def read_integers(text: str) -> tuple[int, ...]:
         raise InputError(f"expected integers of at most {MAX_DIGITS} digits, such as 1,5,10") from None
 
 
-def read_numbers(text: str) -> tuple[float, ...]:
-    """Read numbers separated by commas."""
+def read_rows(text: str) -> str | int | tuple[int, ...]:
+    """Read `all`, an integer, or integers separated by commas; `5,` is a tuple."""
+    return text if text == "all" else read_integers(text) if "," in text else read_integer(text)
+
+
+def read_number(name: str, text: str) -> float:
+    """Read the number of an option; the error has its name."""
     try:
-        return tuple(float(part) for part in text.removesuffix(",").split(","))
+        return float(text)
+    except ValueError:
+        raise InputError(f"{name} {text!r}: expected a number") from None
+
+
+def read_numbers(text: str) -> float | tuple[float, ...]:
+    """Read a number, or numbers separated by commas."""
+    try:
+        numbers = tuple(float(part) for part in text.removesuffix(",").split(","))
     except ValueError:
         raise InputError("expected a number, or numbers separated by commas") from None
+    return numbers if "," in text else numbers[0]
 
 
 def read_names(texts: Sequence[str] | None) -> list[str] | None:

@@ -29,13 +29,12 @@ def draw(
     *,
     options: Mapping[str, object] | None = None,
     texts: Sequence[Mapping[str, object]] | None = None,
-    names: Sequence[str] | None = None,
     width: str | float | None = None,
 ) -> Path:
     """Draw the Datasets of a measure and write the figure.
 
-    A plot that takes `names` draws all Datasets on the same axes, any other one has a panel for each. A plot that takes
-    a direction has a panel for each direction.
+    A plot that takes several Datasets draws them on the same axes, any other one has a panel for each. A plot that
+    takes a direction has a panel for each direction.
 
     Args:
         name: measure and plot.
@@ -43,7 +42,6 @@ def draw(
         path: figure to write.
         options: options of the measure and of the plot; those of the plot are used.
         texts: texts and pictures of the rows of each Dataset, from `row_texts`.
-        names: names of the Datasets in a plot of several.
         width: width of the figure, as for `saving.inches`.
     """
     plot = getattr(plots, name)
@@ -53,7 +51,7 @@ def draw(
     shared |= {key: value for key, value in (options or {}).items() if key in parameters}
     drawn: list[tuple] = list(zip(datasets, texts or [{}] * len(datasets), strict=True))
     if "names" in parameters:
-        drawn = [(list(datasets), {"names": names})]
+        drawn = [(list(datasets), {})]
     panels = []
     for content, own in drawn:
         if "direction" in parameters and "direction" not in shared:

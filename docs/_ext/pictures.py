@@ -45,8 +45,8 @@ PICTURES = {
         "checkpoint",
     ),
     "count": Picture(
-        "cocos plot count embeddings.npz --loss ntxent --loss triplet",
-        "Histograms of the contributing negatives per query under NT-Xent and the triplet loss.",
+        "cocos plot count embeddings.npz --loss ntxent",
+        "Histograms of the contributing negatives per query under NT-Xent.",
         "checkpoint",
     ),
     "decomposition": Picture(
@@ -63,15 +63,15 @@ PICTURES = {
         "Distance to the own proxy over the steps of two runs; the one with a warp comes to rest near its boundary.",
     ),
     "eps_curve": Picture(
-        "cocos plot eps-curve embeddings.npz --loss ntxent --loss triplet",
-        "Contributing negatives against the threshold: NT-Xent falls with it, the triplet loss is flat.",
+        "cocos plot eps-curve embeddings.npz --loss ntxent",
+        "Contributing negatives of NT-Xent against the threshold: the count falls with it.",
     ),
     "landscape": Picture(
         "cocos plot landscape --f1 warp --alpha 3 --k1 0.65 --k2 1.5",
         "The loss around two proxies as a map with arrows; its minimum lies 3 behind the own proxy.",
     ),
     "lorenz": Picture(
-        "cocos plot lorenz embeddings.npz --loss ntxent --loss triplet",
+        "cocos plot lorenz embeddings.npz --loss ntxent",
         "Part of the push that the heaviest negatives of a query have together, against their number.",
     ),
     "precision_recall": Picture(
