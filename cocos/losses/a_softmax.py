@@ -57,7 +57,7 @@ class ASoftmax(MultipliedAngle):
 
     @property
     def balanced(self) -> bool:
-        """Whether the weights of a query sum to zero."""
+        """Whether the weights of each query sum to zero."""
         return self.margin == 1
 
     def lengths(self, pairs: Pairs) -> tuple[Tensor, Tensor]:

@@ -64,7 +64,7 @@ class AdaFace(SoftmaxLoss):
 
     @property
     def balanced(self) -> bool:
-        """Whether the weights of a query sum to zero."""
+        """Whether the weights of each query sum to zero."""
         return self.margin == 0 or self.h == 0
 
     @property
@@ -104,7 +104,7 @@ class AdaFace(SoftmaxLoss):
         return self.scale * logits, self.scale * torch.where(pairs.positive, slope, 1)
 
     def equals(self) -> tuple[tuple[str, dict[str, Any], str], ...]:
-        """List the equal losses of the shelf: name, parameters, and condition."""
+        """Return equal built-in losses as (name, parameters, condition)."""
         if self.margin == 0:
             return (("normalized_softmax", {"temperature": 1 / self.scale}, "always"),)
         return (("cosface", {"scale": self.scale, "margin": self.margin}, "always"),) if self.h == 0 else ()

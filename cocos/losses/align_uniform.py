@@ -85,24 +85,24 @@ class AlignUniform(Loss):
         return [pairs.negative & (pairs.source == place) for place in VIEW_SOURCES]
 
     def value(self, pairs: Pairs) -> Tensor:
-        """Loss of each query, (Q,), of either sign; 0 for a query without a positive."""
+        """Return the loss of each query, (Q,), of either sign; 0 for a query without a positive."""
         sets, spread = self._spread_pairs(pairs), pairs.scores.new_zeros(())
-        for each in sets:
-            number = each.sum()
-            mean = logsumexp(self.t * pairs.scores, each, (0, 1)) - number.clamp(min=1).to(pairs.scores).log()
+        for mask in sets:
+            number = mask.sum()
+            mean = logsumexp(self.t * pairs.scores, mask, (0, 1)) - number.clamp(min=1).to(pairs.scores).log()
             spread = spread + torch.where(number > 0, mean, 0) / len(sets)
         return torch.where(pairs.positive, self.weight_ * spread - pairs.scores, 0).sum(dim=1)
 
     def weight(self, pairs: Pairs) -> Tensor:
-        r"""Closed form of ∂ Σ loss / ∂ score, (Q, C): the sum over the losses of all queries.
+        r"""Return ∂ Σ value / ∂ score, (Q, C), by closed form: the sum over the losses of all queries.
 
         Positives -1; negatives :math:`\frac{\gamma t K}{|V|} \, \mathrm{softmax}_T(-t d^2)` with K the positive pairs
         of the batch.
         """
         sets, pull = self._spread_pairs(pairs), pairs.positive.to(pairs.scores.dtype)
-        push = sum(softmax(self.t * pairs.scores, each, (0, 1)) for each in sets) / len(sets)
+        push = sum(softmax(self.t * pairs.scores, mask, (0, 1)) for mask in sets) / len(sets)
         return self.weight_ * self.t * pull.sum() * push - pull
 
     def unit(self, pairs: Pairs) -> Tensor:
-        """Push of a positive pair on all pairs together, for every positive, (Q, 1): γt|P|."""
+        """Return the push of a positive pair on all pairs together, for every positive, (Q, 1): γt|P|."""
         return self.weight_ * self.t * pairs.positives()

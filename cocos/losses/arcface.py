@@ -58,7 +58,7 @@ class ArcFace(SoftmaxLoss):
 
     @property
     def balanced(self) -> bool:
-        """Whether the weights of a query sum to zero."""
+        """Whether the weights of each query sum to zero."""
         return self.margin == 0
 
     def logits(self, pairs: Pairs) -> tuple[Tensor, Tensor | float]:
@@ -71,7 +71,7 @@ class ArcFace(SoftmaxLoss):
         return self.scale * logits, self.scale * torch.where(pairs.positive, slope, 1)
 
     def equals(self) -> tuple[tuple[str, dict[str, Any], str], ...]:
-        """List the equal losses of the shelf: name, parameters, and condition."""
+        """Return equal built-in losses as (name, parameters, condition)."""
         return (("normalized_softmax", {"temperature": 1 / self.scale}, "always"),) if self.margin == 0 else ()
 
     def peer(self) -> tuple[str, dict[str, Any], str]:

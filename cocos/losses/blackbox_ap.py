@@ -89,7 +89,7 @@ class BlackBoxAP(Loss):
         return ranks, among, scores
 
     def value(self, pairs: Pairs) -> Tensor:
-        """Loss of each query, (Q,), from 0 to 1; 0 for a query without a positive."""
+        """Return the loss of each query, (Q,), from 0 to 1; 0 for a query without a positive."""
         ranks, among, _ = self._ranking(pairs)
         number = pairs.positive.sum(dim=1)
         precision = torch.where(pairs.positive, among / ranks, 0).sum(dim=1) / number.clamp(min=1)
@@ -107,5 +107,5 @@ class BlackBoxAP(Loss):
         return (_Ranker.forward(scores + self.lam * slope, part, self.lam) - ranks) / self.lam
 
     def unit(self, pairs: Pairs) -> Tensor:
-        """Weight of a candidate that moves through the whole list, (): 1/λ."""
+        """Return the weight of a candidate that moves through the whole list, (): 1/λ."""
         return pairs.scores.new_tensor(1 / self.lam)

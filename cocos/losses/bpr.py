@@ -46,7 +46,7 @@ class BPR(Loss):
             yield index, pairs.scores.gather(1, index) - pairs.scores, pairs.negative & filled
 
     def value(self, pairs: Pairs) -> Tensor:
-        """Loss of each query, (Q,); 0 for a query without a positive or without a negative."""
+        """Return the loss of each query, (Q,); 0 for a query without a positive or without a negative."""
         total = pairs.scores.new_zeros(pairs.scores.shape[0])
         for _, difference, count in self._slots(pairs):
             value = torch.logaddexp(-difference, torch.zeros_like(difference))
@@ -54,7 +54,7 @@ class BPR(Loss):
         return total
 
     def weight(self, pairs: Pairs) -> Tensor:
-        r"""Closed form of ∂ Σ loss / ∂ score, (Q, C). Each row sums to zero.
+        r"""Return ∂ Σ value / ∂ score, (Q, C), by closed form. Each row sums to zero.
 
         Positives :math:`-\sum_n \sigma(s_n - s_p)`, negatives :math:`\sum_p \sigma(s_n - s_p)`.
         """
@@ -65,5 +65,5 @@ class BPR(Loss):
         return weights
 
     def unit(self, pairs: Pairs) -> Tensor:
-        """Weight of a negative that certainly wins against every positive, (Q, 1): |P|."""
+        """Return the weight of a negative that certainly wins against every positive, (Q, 1): |P|."""
         return pairs.positives()

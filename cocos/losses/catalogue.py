@@ -113,10 +113,10 @@ def find_file(name: str) -> str:
     refuse_uncountable(name)
     if file.endswith(".py"):
         raise InputError(f"loss {name!r}: a file; add the name of a function or class in it, such as {name}:my_loss")
-    known = aliases(FOLDERS)
-    if simplify(name) not in known:
+    files_by_alias = aliases(FOLDERS)
+    if simplify(name) not in files_by_alias:
         raise InputError(nearest("loss", name, names()))
-    return known[simplify(name)][0]
+    return files_by_alias[simplify(name)][0]
 
 
 def find_class(name: str) -> type[Loss]:

@@ -85,21 +85,21 @@ class CBML(Loss):
         return torch.where(pairs.negative & active, pairs.scores - mean, 0)
 
     def value(self, pairs: Pairs) -> Tensor:
-        """Loss of each query, (Q,); 0 for a query without a positive or without a negative."""
+        """Return the loss of each query, (Q,); 0 for a query without a positive or without a negative."""
         loss = self.weight_ * self._heights_above_mean(pairs).square().sum(dim=1)
-        for logits, kept in self._hinge_logits(pairs):
-            side = logsumexp(logits, kept)
+        for logits, mask in self._hinge_logits(pairs):
+            side = logsumexp(logits, mask)
             loss = loss + torch.logaddexp(side, torch.zeros_like(side)).squeeze(dim=1)
         return loss
 
     def weight(self, pairs: Pairs) -> Tensor:
-        r"""Closed form of ∂ Σ loss / ∂ score, (Q, C).
+        r"""Return ∂ Σ value / ∂ score, (Q, C), by closed form.
 
         With :math:`h_M(x)_j = e^{x_j} / (1 + \sum_{k \in M} e^{x_k})`, :math:`v_n = s_n - \mu` and
         :math:`D = \sum_n v_n`: positives :math:`-h_{P'} / b_P`, negatives :math:`h_{N'} / b_N + 2 \lambda v_n`, and on
         every pair :math:`-2 \lambda D \, \partial \mu / \partial s_j`, in which equally hard pairs share alike.
         """
-        pull, push = (softmax(z, kept) * logsumexp(z, kept).sigmoid() for z, kept in self._hinge_logits(pairs))
+        pull, push = (softmax(z, mask) * logsumexp(z, mask).sigmoid() for z, mask in self._hinge_logits(pairs))
         (farthest, hardest, active), spread = self._hardest(pairs), self._heights_above_mean(pairs)
         included = (pairs.positive | pairs.negative).to(spread.dtype)
         moves = (1 - self.hyper) * included / (1 + included.sum(dim=1, keepdim=True))
@@ -110,6 +110,6 @@ class CBML(Loss):
         return push / self.neg_b - pull / self.pos_b + 2 * self.weight_ * spread
 
     def unit(self, pairs: Pairs) -> Tensor:
-        """Weight of a candidate with all of its hinge, (Q, C): 1/b of its side."""
-        own = torch.full_like(pairs.scores, 1 / self.pos_b)
-        return torch.where(pairs.positive, own, 1 / self.neg_b)
+        """Return the weight of a candidate with all of its hinge, (Q, C): 1/b of its side."""
+        slope = torch.full_like(pairs.scores, 1 / self.pos_b)
+        return torch.where(pairs.positive, slope, 1 / self.neg_b)

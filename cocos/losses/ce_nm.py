@@ -59,5 +59,5 @@ class CrossExampleNegativeMining(BatchSoftmax):
         return pairs.negative & (rank < max(1, number))
 
     def equals(self) -> tuple[tuple[str, dict[str, Any], str], ...]:
-        """List the equal losses of the shelf: name, parameters, and condition."""
+        """Return equal built-in losses as (name, parameters, condition)."""
         return (("ce_softmax", {"scale": self.scale}, "always"),) if self.fraction == 1 else ()

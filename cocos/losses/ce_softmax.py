@@ -40,5 +40,5 @@ class CrossExampleSoftmax(BatchSoftmax):
     family = "softmax"
 
     def equals(self) -> tuple[tuple[str, dict[str, Any], str], ...]:
-        """List the equal losses of the shelf: name, parameters, and condition."""
+        """Return equal built-in losses as (name, parameters, condition)."""
         return (("ce_nm", {"scale": self.scale, "fraction": 1.0}, "always"),)

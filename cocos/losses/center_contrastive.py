@@ -50,7 +50,7 @@ class CenterContrastive(SoftmaxLoss):
 
     @property
     def balanced(self) -> bool:
-        """Whether the weights of a query sum to zero."""
+        """Whether the weights of each query sum to zero."""
         return self.weight_ == 0
 
     def logits(self, pairs: Pairs) -> tuple[Tensor, Tensor | float]:
@@ -58,9 +58,9 @@ class CenterContrastive(SoftmaxLoss):
         return self.scale * torch.where(pairs.positive, pairs.scores - self.margin, pairs.scores), self.scale
 
     def value(self, pairs: Pairs) -> Tensor:
-        """Loss of each query, (Q,), in nats; 0 for a query without a positive."""
+        """Return the loss of each query, (Q,), in nats; 0 for a query without a positive."""
         return super().value(pairs) - torch.where(pairs.positive, 2 * self.weight_ * pairs.scores, 0).sum(dim=1)
 
     def weight(self, pairs: Pairs) -> Tensor:
-        """Closed form of ∂ Σ loss / ∂ score, (Q, C): that of the softmax, and -2w on positives."""
+        """Return ∂ Σ value / ∂ score, (Q, C), by closed form: that of the softmax, and -2w on positives."""
         return super().weight(pairs) - 2 * self.weight_ * pairs.positive.to(pairs.scores)

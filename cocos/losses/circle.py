@@ -63,13 +63,13 @@ class Circle(Loss):
         return torch.where(pairs.positive, pull, self.gamma * negative * (pairs.scores - self.margin))
 
     def value(self, pairs: Pairs) -> Tensor:
-        """Loss of each query, (Q,), in nats; 0 for a query without a positive or without a negative."""
+        """Return the loss of each query, (Q,), in nats; 0 for a query without a positive or without a negative."""
         logits = self._logits(pairs)
         total = logsumexp(logits, pairs.positive) + logsumexp(logits, pairs.negative)
         return torch.logaddexp(total, torch.zeros_like(total)).squeeze(dim=1)
 
     def weight(self, pairs: Pairs) -> Tensor:
-        r"""Closed form of ∂ Σ loss / ∂ score, (Q, C).
+        r"""Return ∂ Σ value / ∂ score, (Q, C), by closed form.
 
         With :math:`t` the log of the product of the two sums and z the exponents: positives
         :math:`-\gamma \sigma(t) \alpha_p \, \mathrm{softmax}_P(z)_p`, negatives
@@ -85,7 +85,7 @@ class Circle(Loss):
         return self.gamma * active * (push - positive * softmax(logits, pairs.positive))
 
     def unit(self, pairs: Pairs) -> Tensor:
-        """Weight of a candidate with all of its side at pace 1, (): γ."""
+        """Return the weight of a candidate with all of its side at pace 1, (): γ."""
         return pairs.scores.new_tensor(self.gamma)
 
     def peer(self) -> tuple[str, dict[str, Any], str]:

@@ -178,8 +178,8 @@ class SomeNegatives(Loss):
     @property
     def parameters(self) -> dict[str, Any]:
         """The parameters of the choice, and those of the loss, prefixed by its name."""
-        own = {field.name: getattr(self, field.name) for field in fields(self)[1:]}
-        return own | {f"{prefix(self.loss)}{name}": value for name, value in self.loss.parameters.items()}
+        choice = {field.name: getattr(self, field.name) for field in fields(self)[1:]}
+        return choice | {f"{prefix(self.loss)}{name}": value for name, value in self.loss.parameters.items()}
 
     def choose(self, pairs: Pairs) -> Tensor:
         """Return the negatives that take part, (Q, C) bool."""

@@ -60,22 +60,22 @@ class Contextual(Loss):
     sample = "groups"
     family = "pair"
 
-    def _neighbours(self, closeness: Tensor, known: Tensor) -> tuple[Tensor, Tensor]:
+    def _neighbours(self, closeness: Tensor, taking_part: Tensor) -> tuple[Tensor, Tensor]:
         """k- and k/2-nearest-neighbour indicators of each sample with a straight-through gradient, (n, n) each."""
-        itself = torch.eye(len(known), dtype=torch.bool, device=known.device)
-        ranked = closeness.detach().masked_fill(~known, -torch.inf).masked_fill(itself, 0)
-        nearest = ranked.topk(min(self.k, len(known)), dim=1).values
+        itself = torch.eye(len(taking_part), dtype=torch.bool, device=taking_part.device)
+        ranked = closeness.detach().masked_fill(~taking_part, -torch.inf).masked_fill(itself, 0)
+        nearest = ranked.topk(min(self.k, len(taking_part)), dim=1).values
         slope = self.alpha * (closeness - closeness.detach())  # 0, with a gradient
 
-        def among(k: int) -> Tensor:
+        def indicators(k: int) -> Tensor:
             count = (ranked + self.eps >= nearest[:, :k][:, -1:]).to(closeness.dtype)
-            return torch.where(itself, 1, torch.where(known, count + slope, 0))
+            return torch.where(itself, 1, torch.where(taking_part, count + slope, 0))
 
-        return among(self.k), among(self.k // 2)
+        return indicators(self.k), indicators(self.k // 2)
 
-    def _similarity(self, closeness: Tensor, known: Tensor) -> Tensor:
+    def _similarity(self, closeness: Tensor, taking_part: Tensor) -> Tensor:
         """Contextual similarities w of one set of samples, (n, n), from minus their squared distances."""
-        near, nearest = self._neighbours(closeness, known)
+        near, nearest = self._neighbours(closeness, taking_part)
         far = 1 - near
         shared = near @ near.T / near.sum(dim=1, keepdim=True).detach()
         neither = far @ far.T / far.sum(dim=1, keepdim=True).detach().clamp(min=1)
@@ -84,17 +84,19 @@ class Contextual(Loss):
         return (mean + mean.T) / 2
 
     def value(self, pairs: Pairs) -> Tensor:
-        """Loss of each query, (Q,), from 0 to 1."""
-        known, (queries, candidates) = pairs.positive | pairs.negative, pairs.positive.shape
+        """Return the loss of each query, (Q,), from 0 to 1."""
+        taking_part, (queries, candidates) = pairs.positive | pairs.negative, pairs.positive.shape
         closeness = 2 * pairs.scores.clamp(max=1) - 2
-        if queries == candidates and not known.diagonal().any():
-            similarity = self._similarity(closeness, known)
+        if queries == candidates and not taking_part.diagonal().any():
+            similarity = self._similarity(closeness, taking_part)
         else:
-            corner, part = (torch.nn.functional.pad(side, (queries, 0, 0, candidates)) for side in (closeness, known))
+            corner, part = (
+                torch.nn.functional.pad(side, (queries, 0, 0, candidates)) for side in (closeness, taking_part)
+            )
             similarity = self._similarity(corner + corner.T, part | part.T)[:queries, queries:]
         error = (pairs.positive.to(similarity.dtype) - similarity).square()
-        return torch.where(known, error, 0).sum(dim=1) / candidates
+        return torch.where(taking_part, error, 0).sum(dim=1) / candidates
 
     def unit(self, pairs: Pairs) -> Tensor:
-        """Weight of a comparison that moves a contextual similarity from 0 to 1 where it is wrong by 1, (): 4α/C."""
+        """Return the weight of a comparison that moves a contextual similarity from 0 to 1 where it is wrong by 1, (): 4α/C."""
         return pairs.scores.new_tensor(4 * self.alpha / pairs.scores.shape[1])

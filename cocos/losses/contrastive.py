@@ -45,18 +45,18 @@ class Contrastive(Loss):
     aliases = {"DrLIM": {}, "siamese loss": {}}
 
     def value(self, pairs: Pairs) -> Tensor:
-        """Loss of each query, (Q,), in units of squared distance; a query may have positives or negatives only."""
+        """Return the loss of each query, (Q,), in units of squared distance; a query may have positives or negatives only."""
         distance = -pairs.scores
         pull = torch.where(pairs.positive, distance, 0).square()
         push = torch.where(pairs.negative, (self.margin - distance).relu(), 0).square()
         return (pull + push).sum(dim=1) / 2
 
     def weight(self, pairs: Pairs) -> Tensor:
-        r"""Closed form of ∂ Σ loss / ∂ score, (Q, C): positives :math:`-d_p`, negatives :math:`[m - d_n]_+`."""
+        r"""Return ∂ Σ value / ∂ score, (Q, C), by closed form: positives :math:`-d_p`, negatives :math:`[m - d_n]_+`."""
         distance = -pairs.scores
         push = torch.where(pairs.negative, (self.margin - distance).relu(), 0)
         return torch.where(pairs.positive, -distance, push)
 
     def unit(self, pairs: Pairs) -> Tensor:
-        """Weight of a negative at distance 0, (): m."""
+        """Return the weight of a negative at distance 0, (): m."""
         return pairs.scores.new_tensor(self.margin)

@@ -48,12 +48,12 @@ class ContrastiveCosine(Loss):
     aliases = {"calibration loss": {}}
 
     def value(self, pairs: Pairs) -> Tensor:
-        """Loss of each query, (Q,), in units of score; a query may have positives or negatives only."""
+        """Return the loss of each query, (Q,), in units of score; a query may have positives or negatives only."""
         push = torch.where(pairs.negative, (pairs.scores - self.neg_margin).relu(), 0)
         return torch.where(pairs.positive, (self.pos_margin - pairs.scores).relu(), push).sum(dim=1)
 
     def weight(self, pairs: Pairs) -> Tensor:
-        r"""Closed form of ∂ Σ loss / ∂ score, (Q, C): positives :math:`-[s_p < m_p]`, negatives :math:`[s_n > m_n]`."""
+        r"""Return ∂ Σ value / ∂ score, (Q, C), by closed form: positives :math:`-[s_p < m_p]`, negatives :math:`[s_n > m_n]`."""
         pull = pairs.positive & (pairs.scores < self.pos_margin)
         push = pairs.negative & (pairs.scores > self.neg_margin)
         return push.to(pairs.scores.dtype) - pull.to(pairs.scores.dtype)

@@ -47,13 +47,13 @@ class ContrastiveLinear(Loss):
     aliases = {"contrastive loss without the squares": {}}
 
     def value(self, pairs: Pairs) -> Tensor:
-        """Loss of each query, (Q,), in units of distance; a query may have positives or negatives only."""
+        """Return the loss of each query, (Q,), in units of distance; a query may have positives or negatives only."""
         distance = -pairs.scores
         push = torch.where(pairs.negative, (self.neg_margin - distance).relu(), 0)
         return torch.where(pairs.positive, (distance - self.pos_margin).relu(), push).sum(dim=1)
 
     def weight(self, pairs: Pairs) -> Tensor:
-        r"""Closed form of ∂ Σ loss / ∂ score, (Q, C): positives :math:`-[d_p > m_p]`, negatives :math:`[d_n < m_n]`."""
+        r"""Return ∂ Σ value / ∂ score, (Q, C), by closed form: positives :math:`-[d_p > m_p]`, negatives :math:`[d_n < m_n]`."""
         distance = -pairs.scores
         pull = pairs.positive & (distance > self.pos_margin)
         push = pairs.negative & (distance < self.neg_margin)

@@ -59,7 +59,7 @@ class CosFace(SoftmaxLoss):
         return self.scale * torch.where(pairs.positive, pairs.scores - self.margin, pairs.scores), self.scale
 
     def equals(self) -> tuple[tuple[str, dict[str, Any], str], ...]:
-        """List the equal losses of the shelf: name, parameters, and condition."""
+        """Return equal built-in losses as (name, parameters, condition)."""
         return (("normalized_softmax", {"temperature": 1 / self.scale}, "always"),) if self.margin == 0 else ()
 
     def peer(self) -> tuple[str, dict[str, Any], str]:

@@ -74,41 +74,41 @@ class CurricularFace(Loss):
         mean = pairs.scores.detach()[pairs.positive].double().mean().clamp(-1, 1).item()
         return replace(self, t=momentum * mean + (1 - momentum) * self.t)
 
-    def _of_each_positive(self, pairs: Pairs) -> list[tuple[Tensor, ...]]:
+    def _terms_by_positive(self, pairs: Pairs) -> list[tuple[Tensor, ...]]:
         """For each slot of positives: place, (Q, 1), whether it is filled, logit, slope; logits and slopes of all."""
         cosine = pairs.scores
-        found: list[tuple[Tensor, ...]] = []
+        terms: list[tuple[Tensor, ...]] = []
         for index, filled in zip(*(part.split(1, dim=1) for part in pairs.slots()), strict=True):
-            own = cosine.gather(1, index)
-            target, slope = added(own, self.margin)
-            hard = cosine > shifted(own, math.cos(self.margin), math.sin(self.margin))[0]
+            positive = cosine.gather(1, index)
+            target, slope = added(positive, self.margin)
+            hard = cosine > shifted(positive, math.cos(self.margin), math.sin(self.margin))[0]
             logits = self.scale * torch.where(hard, cosine * (self.t + cosine), cosine)
             steep = torch.where(hard, self.t + 2 * cosine, 1)
-            found.append((index, filled, self.scale * target, slope, logits, steep))
-        return found
+            terms.append((index, filled, self.scale * target, slope, logits, steep))
+        return terms
 
     def value(self, pairs: Pairs) -> Tensor:
-        """Loss of each query, (Q,), in nats; 0 for a query without a positive or without a negative."""
+        """Return the loss of each query, (Q,), in nats; 0 for a query without a positive or without a negative."""
         total = torch.zeros_like(pairs.scores[:, :1])
-        for _, filled, own, _, logits, _ in self._of_each_positive(pairs):
-            gap = logsumexp(logits, pairs.negative) - own
+        for _, filled, positive, _, logits, _ in self._terms_by_positive(pairs):
+            gap = logsumexp(logits, pairs.negative) - positive
             total = total + torch.where(filled, torch.logaddexp(gap, torch.zeros_like(gap)), 0)
         return total[:, 0]
 
     def weight(self, pairs: Pairs) -> Tensor:
-        r"""Closed form of ∂ Σ loss / ∂ score, (Q, C).
+        r"""Return ∂ Σ value / ∂ score, (Q, C), by closed form.
 
         With :math:`m_p` the probability that positive p leaves to the negatives: positives :math:`-\lambda T' m_p`,
         negatives :math:`\lambda \sum_p m_p \pi_{pn} N'(s_n)`, with :math:`\pi_p` the softmax over the negatives beside
         p and N' the slope :math:`t + 2 s_n` of a hard negative, 1 of an easy one.
         """
         result = torch.zeros_like(pairs.scores)
-        for index, filled, own, slope, logits, steep in self._of_each_positive(pairs):
-            missing = torch.where(filled, (logsumexp(logits, pairs.negative) - own).sigmoid(), 0)
+        for index, filled, positive, slope, logits, steep in self._terms_by_positive(pairs):
+            missing = torch.where(filled, (logsumexp(logits, pairs.negative) - positive).sigmoid(), 0)
             result = result + missing * steep * softmax(logits, pairs.negative)
             result = result.scatter_add(1, index, -slope * missing)
         return self.scale * result
 
     def unit(self, pairs: Pairs) -> Tensor:
-        """Weight of an easy negative with all of the probability for every positive, (Q, 1): λ|P|."""
+        """Return the weight of an easy negative with all of the probability for every positive, (Q, 1): λ|P|."""
         return self.scale * pairs.positives()

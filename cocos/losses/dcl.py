@@ -51,21 +51,21 @@ class DCL(Loss):
         return 1 / self.temperature
 
     def value(self, pairs: Pairs) -> Tensor:
-        """Loss of each query, (Q,), in nats, of either sign; 0 for a query without a positive or without a negative."""
-        logits, some = pairs.scores / self.temperature, pairs.negative.any(dim=1, keepdim=True)
-        total = torch.where(some, logsumexp(logits, pairs.negative), 0)
-        return torch.where(pairs.positive & some, total - logits, 0).sum(dim=1)
+        """Return the loss of each query, (Q,), in nats, of either sign; 0 for a query without a positive or without a negative."""
+        logits, any_negative = pairs.scores / self.temperature, pairs.negative.any(dim=1, keepdim=True)
+        total = torch.where(any_negative, logsumexp(logits, pairs.negative), 0)
+        return torch.where(pairs.positive & any_negative, total - logits, 0).sum(dim=1)
 
     def weight(self, pairs: Pairs) -> Tensor:
-        r"""Closed form of ∂ Σ loss / ∂ score, (Q, C). Each row sums to zero.
+        r"""Return ∂ Σ value / ∂ score, (Q, C), by closed form. Each row sums to zero.
 
         Positives :math:`-1/\tau`, negatives :math:`|P| \, \mathrm{softmax}_N(s / \tau) / \tau`.
         """
-        some = pairs.negative.any(dim=1, keepdim=True)
+        any_negative = pairs.negative.any(dim=1, keepdim=True)
         number = pairs.positive.sum(dim=1, keepdim=True)
         push = number * softmax(pairs.scores / self.temperature, pairs.negative)
-        return (push - (pairs.positive & some).to(push.dtype)) / self.temperature
+        return (push - (pairs.positive & any_negative).to(push.dtype)) / self.temperature
 
     def unit(self, pairs: Pairs) -> Tensor:
-        """Weight of a negative with all of the softmax, for every positive, (Q, 1): |P|/τ."""
+        """Return the weight of a negative with all of the softmax, for every positive, (Q, 1): |P|/τ."""
         return pairs.positives() / self.temperature

@@ -62,7 +62,7 @@ class DCLW(Loss):
         return included, included.sum(), logits.flatten().softmax(dim=0).view(scores.shape)
 
     def value(self, pairs: Pairs) -> Tensor:
-        """Loss of each query, (Q,), in nats, of either sign; 0 for a query without a positive or without a negative."""
+        """Return the loss of each query, (Q,), in nats, of either sign; 0 for a query without a positive or without a negative."""
         included, number, placed = self._softmax_over_batch(
             pairs.scores.detach() if self.detach else pairs.scores, pairs
         )
@@ -72,7 +72,7 @@ class DCLW(Loss):
         return torch.where(included, total - pull, 0).sum(dim=1)
 
     def weight(self, pairs: Pairs) -> Tensor:
-        r"""Closed form of ∂ Σ loss / ∂ score, (Q, C).
+        r"""Return ∂ Σ value / ∂ score, (Q, C), by closed form.
 
         Positives :math:`-v / \tau`, negatives :math:`|P| \, \mathrm{softmax}_N(s / \tau) / \tau`. With detach off a
         positive also has :math:`\frac{B}{\tau \sigma} \pi (s - \bar{s})`, with π its part of the softmax over the
@@ -87,5 +87,5 @@ class DCLW(Loss):
         return (push - pull) / self.temperature
 
     def unit(self, pairs: Pairs) -> Tensor:
-        """Weight of a negative with all of the softmax, for every positive, (Q, 1): |P|/τ."""
+        """Return the weight of a negative with all of the softmax, for every positive, (Q, 1): |P|/τ."""
         return pairs.positives() / self.temperature

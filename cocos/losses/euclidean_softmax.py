@@ -126,15 +126,15 @@ class EuclideanSoftmax(SoftmaxLoss):
         return -self.scale * value, self._steepness(pairs)
 
     def unit(self, pairs: Pairs) -> Tensor:
-        """Weight of a candidate with all probability for every positive, (Q, C): T|P| times its slope (1 for 0)."""
+        """Return the weight of a candidate with all probability for every positive, (Q, C): T|P| times its slope (1 for 0)."""
         steepness = self._steepness(pairs)
         return torch.where(steepness > 0, steepness, self.scale) * pairs.positives()
 
     def equals(self) -> tuple[tuple[str, dict[str, Any], str], ...]:
-        """List the equal losses of the shelf: name, parameters, and condition."""
+        """Return equal built-in losses as (name, parameters, condition)."""
         if not CURVES.keys() & {self.f1, self.f2}:
-            own, other = _factor(self.f1), _factor(self.f2)
-            outer = {"alpha": 0.0, "k1": 1.0, "k2": own / other, "delta": 1.0, "scale": self.scale * other}
+            factor1, factor2 = _factor(self.f1), _factor(self.f2)
+            outer = {"alpha": 0.0, "k1": 1.0, "k2": factor1 / factor2, "delta": 1.0, "scale": self.scale * factor2}
             return (("warped_softmax", outer, "always"),)
         return (("proxynca_pp", {"scale": self.scale}, "always"),) if self.f1 == self.f2 == "t^2" else ()
 

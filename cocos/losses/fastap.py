@@ -68,7 +68,7 @@ class FastAP(BinnedAP):
         return pairs.scores < -MAX_SQUARED_DISTANCE
 
     def equals(self) -> tuple[tuple[str, dict[str, Any], str], ...]:
-        """List the equal losses of the shelf: name, parameters, and condition."""
+        """Return equal built-in losses as (name, parameters, condition)."""
         return (("listwise_ap", {"bins": self.bins + 1, "low": -1.0, "high": 1.0}, "unit vectors"),)
 
     def peer(self) -> tuple[str, dict[str, Any], str]:

@@ -61,14 +61,14 @@ class GBCE(Loss):
         return self.calibration * (part - 1) + 1, number + 1
 
     def value(self, pairs: Pairs) -> Tensor:
-        """Loss of each query, (Q,), in nats; a query may have positives or negatives only."""
+        """Return the loss of each query, (Q,), in nats; a query may have positives or negatives only."""
         calibrated, number = self._numbers(pairs)
         signed = torch.where(pairs.positive, -pairs.scores, pairs.scores)
-        each = torch.logaddexp(signed, torch.zeros_like(signed)) * torch.where(pairs.positive, calibrated, 1)
-        return (torch.where(pairs.positive | pairs.negative, each, 0) / number).sum(dim=1)
+        terms = torch.logaddexp(signed, torch.zeros_like(signed)) * torch.where(pairs.positive, calibrated, 1)
+        return (torch.where(pairs.positive | pairs.negative, terms, 0) / number).sum(dim=1)
 
     def weight(self, pairs: Pairs) -> Tensor:
-        r"""Closed form of ∂ Σ loss / ∂ score, (Q, C).
+        r"""Return ∂ Σ value / ∂ score, (Q, C), by closed form.
 
         Positives :math:`-\beta \sigma(-s_p) / (|N| + 1)`, negatives :math:`\sigma(s_n) / (|N| + 1)`.
         """
@@ -77,5 +77,5 @@ class GBCE(Loss):
         return (torch.where(pairs.negative, pairs.scores.sigmoid(), 0) - pull) / number
 
     def unit(self, pairs: Pairs) -> Tensor:
-        """Weight of a negative that is surely taken for a positive, (Q, 1): 1/(|N| + 1)."""
+        """Return the weight of a negative that is surely taken for a positive, (Q, 1): 1/(|N| + 1)."""
         return 1 / self._numbers(pairs)[1]

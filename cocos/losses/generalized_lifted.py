@@ -45,12 +45,12 @@ class GeneralizedLifted(Loss):
     family = "pair"
 
     def value(self, pairs: Pairs) -> Tensor:
-        """Loss of each query, (Q,), in units of distance; 0 for a query without a positive or without a negative."""
+        """Return the loss of each query, (Q,), in units of distance; 0 for a query without a positive or without a negative."""
         closest = logsumexp(self.margin + pairs.scores, pairs.negative)
         return (logsumexp(-pairs.scores, pairs.positive) + closest).relu().squeeze(dim=1)
 
     def weight(self, pairs: Pairs) -> Tensor:
-        r"""Closed form of ∂ Σ loss / ∂ score, (Q, C). Each row sums to zero.
+        r"""Return ∂ Σ value / ∂ score, (Q, C), by closed form. Each row sums to zero.
 
         Of active queries: positives :math:`-\mathrm{softmax}_P(d)`, negatives :math:`\mathrm{softmax}_N(-d)`.
         """

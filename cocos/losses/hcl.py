@@ -20,10 +20,10 @@ def _log_sum(logits: Tensor, negative: Tensor, beta: float) -> Tensor:
     It is 0 for a query without negatives.
     """
     number = negative.sum(dim=1, keepdim=True)
-    some = number > 0
-    hard, weighted = ((power * logits).masked_fill(~negative & some, -torch.inf).logsumexp(1, keepdim=True)
+    any_negative = number > 0
+    hard, weighted = ((power * logits).masked_fill(~negative & any_negative, -torch.inf).logsumexp(1, keepdim=True)
                       for power in (beta, 1 + beta))  # fmt: skip
-    return number.clamp(min=1).to(logits.dtype).log() + torch.where(some, weighted - hard, 0)
+    return number.clamp(min=1).to(logits.dtype).log() + torch.where(any_negative, weighted - hard, 0)
 
 
 def _slopes(logits: Tensor, negative: Tensor, beta: float) -> Tensor:
@@ -100,14 +100,14 @@ class HCL(Loss):
         return logits, whole, torch.where(above, rest, floor), above
 
     def value(self, pairs: Pairs) -> Tensor:
-        """Loss of each query, (Q,), in nats; 0 for a query without a positive or without a negative."""
+        """Return the loss of each query, (Q,), in nats; 0 for a query without a positive or without a negative."""
         logits, _, estimate, _ = self._estimate(pairs)
-        each = torch.logaddexp(estimate - logits, torch.zeros_like(logits))
+        terms = torch.logaddexp(estimate - logits, torch.zeros_like(logits))
         included = pairs.positive & pairs.negative.any(dim=1, keepdim=True)
-        return torch.where(included, each, 0).sum(dim=1)
+        return torch.where(included, terms, 0).sum(dim=1)
 
     def weight(self, pairs: Pairs) -> Tensor:
-        r"""Closed form of ∂ Σ loss / ∂ score, (Q, C).
+        r"""Return ∂ Σ value / ∂ score, (Q, C), by closed form.
 
         With :math:`K_p = \frac{|N| M}{(1 - \pi)(e_p + G_p)}` above the clamp and 0 on it: positives
         :math:`-K_p / \tau` above and :math:`-G_p / (e_p + G_p) / \tau` on the clamp, negatives
@@ -116,12 +116,12 @@ class HCL(Loss):
         logits, whole, estimate, above = self._estimate(pairs)
         included = pairs.positive & pairs.negative.any(dim=1, keepdim=True)
         moved = torch.where(included & above, (whole - torch.logaddexp(logits, estimate)).exp(), 0)
-        kept = torch.where(included & ~above, (estimate - logits).sigmoid(), 0)
+        clamped = torch.where(included & ~above, (estimate - logits).sigmoid(), 0)
         push = moved.sum(dim=1, keepdim=True) * _slopes(logits, pairs.negative, self.beta)
-        return (push - moved - kept) / self.temperature
+        return (push - moved - clamped) / self.temperature
 
     def unit(self, pairs: Pairs) -> Tensor:
-        """Weight of a negative with all of the softmax, for every positive, (Q, 1): |P|/τ."""
+        """Return the weight of a negative with all of the softmax, for every positive, (Q, 1): |P|/τ."""
         return pairs.positives() / self.temperature
 
     def extra(self, pairs: Pairs, eps: float) -> dict[str, Tensor]:
@@ -131,6 +131,6 @@ class HCL(Loss):
         return {"clamped": on / included.sum(dim=1).clamp(min=1).to(pairs.scores.dtype)}
 
     def equals(self) -> tuple[tuple[str, dict[str, Any], str], ...]:
-        """List the equal losses of the shelf: name, parameters, and condition."""
+        """Return equal built-in losses as (name, parameters, condition)."""
         plain = self.beta == 0 and self.prior == 0
         return (("ntxent", {"temperature": self.temperature}, "always"),) if plain else ()

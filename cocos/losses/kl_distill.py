@@ -58,13 +58,15 @@ class KLDistill(Loss):
     def _log_probabilities(self, pairs: Pairs) -> tuple[Tensor, Tensor, Tensor]:
         """Candidates that take part, and the logs of both softmaxes, 0 elsewhere, (Q, C) each."""
         teacher = self.teacher_scores(pairs).to(pairs.scores.dtype)
-        known = ~teacher.isnan()
-        both = (pairs.positive & known).any(dim=1, keepdim=True) & (pairs.negative & known).any(dim=1, keepdim=True)
-        included = (pairs.positive | pairs.negative) & known & both
+        scored = ~teacher.isnan()
+        both = (pairs.positive & scored).any(dim=1, keepdim=True) & (pairs.negative & scored).any(dim=1, keepdim=True)
+        included = (pairs.positive | pairs.negative) & scored & both
         softness = self.temperature if self.teacher_temperature is None else self.teacher_temperature
         logits = pairs.scores / self.temperature, teacher.nan_to_num() / softness
-        own, teacher_logs = (torch.where(included, z - torch.where(both, logsumexp(z, included), 0), 0) for z in logits)
-        return included, own, teacher_logs
+        student_logs, teacher_logs = (
+            torch.where(included, z - torch.where(both, logsumexp(z, included), 0), 0) for z in logits
+        )
+        return included, student_logs, teacher_logs
 
     @property
     def _gradient_scale(self) -> float:
@@ -72,19 +74,19 @@ class KLDistill(Loss):
         return self.temperature if self.squared else 1 / self.temperature
 
     def value(self, pairs: Pairs) -> Tensor:
-        """Loss of each query, (Q,), in nats, times T²; 0 for a query without a positive or negative with a teacher."""
-        included, own, teacher_logs = self._log_probabilities(pairs)
-        each = torch.where(included, teacher_logs.exp() * (teacher_logs - own), 0)
-        return self._gradient_scale * self.temperature * each.sum(dim=1)
+        """Return the loss of each query, (Q,), in nats, times T²; 0 for a query without a positive or negative with a teacher."""
+        included, student_logs, teacher_logs = self._log_probabilities(pairs)
+        terms = torch.where(included, teacher_logs.exp() * (teacher_logs - student_logs), 0)
+        return self._gradient_scale * self.temperature * terms.sum(dim=1)
 
     def weight(self, pairs: Pairs) -> Tensor:
-        r"""Closed form of ∂ Σ loss / ∂ score, (Q, C): :math:`T (\pi^s - \pi^t)`, or :math:`1/T` times the difference.
+        r"""Return ∂ Σ value / ∂ score, (Q, C), by closed form: :math:`T (\pi^s - \pi^t)`, or :math:`1/T` times the difference.
 
         Each row sums to zero.
         """
-        included, own, teacher_logs = self._log_probabilities(pairs)
-        return self._gradient_scale * torch.where(included, own.exp() - teacher_logs.exp(), 0)
+        included, student_logs, teacher_logs = self._log_probabilities(pairs)
+        return self._gradient_scale * torch.where(included, student_logs.exp() - teacher_logs.exp(), 0)
 
     def unit(self, pairs: Pairs) -> Tensor:
-        """Weight of a candidate that has all of the student's probability and none of the teacher's, (): T or 1/T."""
+        """Return the weight of a candidate that has all of the student's probability and none of the teacher's, (): T or 1/T."""
         return pairs.scores.new_tensor(self._gradient_scale)

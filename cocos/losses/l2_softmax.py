@@ -41,5 +41,5 @@ class L2Softmax(SoftmaxLoss):
     family = "proxy"
 
     def equals(self) -> tuple[tuple[str, dict[str, Any], str], ...]:
-        """List the equal losses of the shelf: name, parameters, and condition."""
+        """Return equal built-in losses as (name, parameters, condition)."""
         return (("normalized_softmax", {"temperature": 1 / self.scale}, "unit vectors"),)

@@ -68,14 +68,14 @@ class LambdaLoss(GradedList):
 
     def _compared(self, pairs: Pairs) -> tuple[Tensor, Tensor]:
         """Logits λ (s_i - s_j), and the costs of the comparisons, 0 where none is made, (Q, C, C) each."""
-        grades, known = self.graded(pairs)
-        order = pairs.scores.detach().masked_fill(~known, -torch.inf).argsort(dim=1, descending=True, stable=True)
+        grades, graded = self.graded(pairs)
+        order = pairs.scores.detach().masked_fill(~graded, -torch.inf).argsort(dim=1, descending=True, stable=True)
         rank = order.argsort(dim=1) + 1
-        both = known[:, :, None] & known[:, None, :]
+        both = graded[:, :, None] & graded[:, None, :]
         if self.k is not None:
             first = rank <= self.k
             both = both & (first[:, :, None] | first[:, None, :])
-        gain, discount = self._gains(grades, known), _discount(rank.to(grades.dtype))
+        gain, discount = self._gains(grades, graded), _discount(rank.to(grades.dtype))
         logits = self.scale * (pairs.scores[:, :, None] - pairs.scores[:, None, :])
         if self.scheme == "ndcg1":
             apart = both & (rank[:, :, None] != rank[:, None, :])
@@ -87,9 +87,9 @@ class LambdaLoss(GradedList):
         better = both & (grades[:, :, None] > grades[:, None, :])
         return logits, torch.where(better, (gain[:, :, None] - gain[:, None, :]).abs() * factor, 0)
 
-    def _gains(self, grades: Tensor, known: Tensor) -> Tensor:
+    def _gains(self, grades: Tensor, graded: Tensor) -> Tensor:
         """Gains over the DCG of the best order, (Q, C); 0 of a query whose grades are all at most 0."""
-        relevant = torch.where(known, grades.clamp(min=0), 0)
+        relevant = torch.where(graded, grades.clamp(min=0), 0)
         most = relevant.amax(dim=1, keepdim=True)
         gain = (relevant - most).exp2() - (-most).exp2()  # over 2 to the largest grade, which overflows
         best = gain.sort(dim=1, descending=True).values[:, : self.k]
@@ -98,12 +98,12 @@ class LambdaLoss(GradedList):
         return gain / torch.where(total > 0, total, 1)
 
     def value(self, pairs: Pairs) -> Tensor:
-        """Loss of each query, (Q,), in bits; 0 for a query without a graded positive or a graded negative."""
+        """Return the loss of each query, (Q,), in bits; 0 for a query without a graded positive or a graded negative."""
         logits, cost = self._compared(pairs)
         return (cost * torch.logaddexp(-logits, torch.zeros_like(logits))).sum(dim=(1, 2)) / math.log(2)
 
     def weight(self, pairs: Pairs) -> Tensor:
-        r"""Closed form of ∂ Σ loss / ∂ score, (Q, C). Each row sums to zero.
+        r"""Return ∂ Σ value / ∂ score, (Q, C), by closed form. Each row sums to zero.
 
         With :math:`q_{ij} = \Delta_{ij} \, \sigma(-\lambda (s_i - s_j))`, 0 where nothing is compared:
         :math:`(\sum_i q_{ij} - \sum_i q_{ji}) \, \lambda / \ln 2`.
@@ -113,7 +113,7 @@ class LambdaLoss(GradedList):
         return self.scale / math.log(2) * (lost.sum(dim=1) - lost.sum(dim=2))
 
     def unit(self, pairs: Pairs) -> Tensor:
-        """Weight of one comparison that is surely lost and costs all of NDCG, (): λ/ln 2."""
+        """Return the weight of one comparison that is surely lost and costs all of NDCG, (): λ/ln 2."""
         return pairs.scores.new_tensor(self.scale / math.log(2))
 
 

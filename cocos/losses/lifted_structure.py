@@ -60,30 +60,30 @@ class LiftedStructure(Loss):
     def _log_sums(self, pairs: Pairs) -> tuple[Tensor, Tensor]:
         """Log of the summed negatives of each query, (Q, 1), and of each candidate, (1, C)."""
         logits, least = self.margin + pairs.scores, torch.finfo(pairs.scores.dtype).min
-        own = logsumexp(logits, pairs.negative).clamp(min=least)  # two empty ends must not make -inf minus -inf
+        row_sum = logsumexp(logits, pairs.negative).clamp(min=least)  # two empty ends must not make -inf minus -inf
         if self._one_set(pairs):
-            return own, own.T
-        return own, logsumexp(logits, pairs.negative, dim=0).clamp(min=least)
+            return row_sum, row_sum.T
+        return row_sum, logsumexp(logits, pairs.negative, dim=0).clamp(min=least)
 
-    def _hinge(self, pairs: Pairs, own: Tensor, other: Tensor) -> Tensor:
-        return torch.where(pairs.positive, (torch.logaddexp(own, other) - pairs.scores).relu(), 0)
+    def _hinge(self, pairs: Pairs, row_sum: Tensor, column_sum: Tensor) -> Tensor:
+        return torch.where(pairs.positive, (torch.logaddexp(row_sum, column_sum) - pairs.scores).relu(), 0)
 
     def value(self, pairs: Pairs) -> Tensor:
-        """Loss of each query, (Q,), in units of squared distance; 0 for a query without a positive."""
+        """Return the loss of each query, (Q,), in units of squared distance; 0 for a query without a positive."""
         return self._hinge(pairs, *self._log_sums(pairs)).square().sum(dim=1) / 2
 
     def weight(self, pairs: Pairs) -> Tensor:
-        r"""Closed form of ∂ Σ loss / ∂ score, (Q, C). The whole matrix sums to zero.
+        r"""Return ∂ Σ value / ∂ score, (Q, C), by closed form. The whole matrix sums to zero.
 
         With :math:`u_{ip} = [J_{ip}]_+` and :math:`\rho_{ip}` the part of the sum in :math:`J_{ip}` due to the
         negatives of i: positives :math:`-u_{ip}`; negatives :math:`(\sum_p u_{ip} \rho_{ip}) \,
         \mathrm{softmax}_{N_i}(m - d)_n` and, for each positive p of some query,
         :math:`\sum_i u_{ip} (1 - \rho_{ip})` times the softmax over :math:`N^p`.
         """
-        own, other = self._log_sums(pairs)
-        pull = self._hinge(pairs, own, other)
-        mass = (pull * (own - other).sigmoid()).sum(dim=1, keepdim=True)
-        passed = (pull * (other - own).sigmoid()).sum(dim=0, keepdim=True)
+        row_sum, column_sum = self._log_sums(pairs)
+        pull = self._hinge(pairs, row_sum, column_sum)
+        mass = (pull * (row_sum - column_sum).sigmoid()).sum(dim=1, keepdim=True)
+        passed = (pull * (column_sum - row_sum).sigmoid()).sum(dim=0, keepdim=True)
         if self._one_set(pairs):
             return (mass + passed.T) * softmax(pairs.scores, pairs.negative) - pull
         among = mass * softmax(pairs.scores, pairs.negative) + passed * softmax(pairs.scores, pairs.negative, dim=0)

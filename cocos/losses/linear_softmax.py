@@ -44,5 +44,5 @@ class LinearSoftmax(SmoothedLabels):
     aliases = {"softmax cross-entropy": {}, "cross-entropy": {}, "CE": {}}
 
     def equals(self) -> tuple[tuple[str, dict[str, Any], str], ...]:
-        """List the equal losses of the shelf: name, parameters, and condition."""
+        """Return equal built-in losses as (name, parameters, condition)."""
         return (("n_pair", {}, "always"),) if self.smoothing == 0 else ()

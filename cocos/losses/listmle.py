@@ -39,22 +39,22 @@ class ListMLE(GradedList):
 
     def _draws(self, pairs: Pairs) -> tuple[Tensor, Tensor, Tensor]:
         """Candidates j of each draw i, (Q, C, C), the log of their sum, (Q, C), and which are drawn, (Q, C)."""
-        grades, known = self.graded(pairs)
-        left = (grades[:, None, :] <= grades[:, :, None]) & known[:, :, None] & known[:, None, :]
-        every = pairs.scores[:, None, :].expand_as(left).masked_fill(~left & known[:, :, None], -torch.inf)
-        return left, torch.where(known, every.logsumexp(dim=2), 0), known
+        grades, graded = self.graded(pairs)
+        left = (grades[:, None, :] <= grades[:, :, None]) & graded[:, :, None] & graded[:, None, :]
+        every = pairs.scores[:, None, :].expand_as(left).masked_fill(~left & graded[:, :, None], -torch.inf)
+        return left, torch.where(graded, every.logsumexp(dim=2), 0), graded
 
     def value(self, pairs: Pairs) -> Tensor:
-        """Loss of each query, (Q,), in nats; 0 for a query without a graded positive or a graded negative."""
-        _, total, known = self._draws(pairs)
-        return torch.where(known, total - pairs.scores, 0).sum(dim=1)
+        """Return the loss of each query, (Q,), in nats; 0 for a query without a graded positive or a graded negative."""
+        _, total, graded = self._draws(pairs)
+        return torch.where(graded, total - pairs.scores, 0).sum(dim=1)
 
     def weight(self, pairs: Pairs) -> Tensor:
-        r"""Closed form of ∂ Σ loss / ∂ score, (Q, C). Each row sums to zero.
+        r"""Return ∂ Σ value / ∂ score, (Q, C), by closed form. Each row sums to zero.
 
         Each candidate has its softmax in every draw that it is left for, less 1 for its own:
         :math:`\sum_{i: y_i \ge y_j} \mathrm{softmax}_i(s)_j - 1`.
         """
-        left, total, known = self._draws(pairs)
+        left, total, graded = self._draws(pairs)
         parts = torch.where(left, pairs.scores[:, None, :] - total[:, :, None], -torch.inf).exp()
-        return parts.sum(dim=1) - known.to(parts.dtype)
+        return parts.sum(dim=1) - graded.to(parts.dtype)

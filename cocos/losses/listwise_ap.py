@@ -75,6 +75,6 @@ class ListwiseAP(BinnedAP):
         return (pairs.scores < self.low) | (pairs.scores > self.high)
 
     def equals(self) -> tuple[tuple[str, dict[str, Any], str], ...]:
-        """List the equal losses of the shelf: name, parameters, and condition."""
+        """Return equal built-in losses as (name, parameters, condition)."""
         whole = (self.low, self.high) == (-1, 1)
         return (("fastap", {"bins": self.bins - 1}, "unit vectors"),) if whole else ()

@@ -78,9 +78,9 @@ class LogQSoftmax(SoftmaxLoss):
         if self.correction == "negatives":
             return torch.where(pairs.positive, plain, plain - logq), self.scale
         number = pairs.negative.sum(dim=1, keepdim=True).clamp(min=1).to(plain.dtype)
-        others = (-torch.expm1(logq)).clamp(min=torch.finfo(plain.dtype).tiny).log()
-        return plain - torch.where(pairs.positive, others, logq + number.log()), self.scale
+        complement = (-torch.expm1(logq)).clamp(min=torch.finfo(plain.dtype).tiny).log()
+        return plain - torch.where(pairs.positive, complement, logq + number.log()), self.scale
 
     def equals(self) -> tuple[tuple[str, dict[str, Any], str], ...]:
-        """List the equal losses of the shelf: name, parameters, and condition."""
+        """Return equal built-in losses as (name, parameters, condition)."""
         return (("ntxent", {"temperature": self.temperature}, "unit vectors"),)

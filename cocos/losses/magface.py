@@ -70,7 +70,7 @@ class MagFace(SoftmaxLoss):
 
     @property
     def balanced(self) -> bool:
-        """Whether the weights of a query sum to zero."""
+        """Whether the weights of each query sum to zero."""
         return self.u_m == 0
 
     def _logits_and_slopes(self, pairs: Pairs) -> tuple[Tensor, Tensor, Tensor]:
@@ -96,13 +96,13 @@ class MagFace(SoftmaxLoss):
         return pairs.positive.any(dim=1) & pairs.negative.any(dim=1)
 
     def value(self, pairs: Pairs) -> Tensor:
-        """Loss of each query, (Q,), in nats; 0 for a query without a positive or without a negative."""
+        """Return the loss of each query, (Q,), in nats; 0 for a query without a positive or without a negative."""
         length = pairs.norms()[0].clamp(self.l_a, self.u_a)[:, 0]
-        drawn = self.lambda_g * (length / self.u_a**2 + 1 / length)
-        return super().value(pairs) + torch.where(self._active(pairs), drawn, 0)
+        regulariser = self.lambda_g * (length / self.u_a**2 + 1 / length)
+        return super().value(pairs) + torch.where(self._active(pairs), regulariser, 0)
 
     def radial(self, pairs: Pairs) -> Tensor:
-        r"""Closed form of ∂ Σ loss / ∂ length of the query, (Q,); 0 where the length is clamped to l_a or u_a.
+        r"""Return ∂ Σ value / ∂ norm of the query, (Q,), by closed form; 0 where the length is clamped to l_a or u_a.
 
         :math:`\lambda m'(a) \sum_p m_p \sin(\theta_p + m(a)) + \lambda_g (1 / u_a^2 - 1 / a^2)`, its first sum over the
         positives with a cosine above 0.
@@ -111,12 +111,12 @@ class MagFace(SoftmaxLoss):
         length = pairs.norms()[0][:, 0]
         growth = (self.u_m - self.l_m) / (self.u_a - self.l_a)
         free = (length >= self.l_a) & (length <= self.u_a)
-        held = torch.where(free, length, self.u_a)
-        drawn = self.lambda_g * (1 / self.u_a**2 - 1 / held.square())
+        clamped = torch.where(free, length, self.u_a)
+        regulariser = self.lambda_g * (1 / self.u_a**2 - 1 / clamped.square())
         turned = growth * (turn * pairs.residual(logits)).sum(dim=1)
-        return torch.where(free & self._active(pairs), turned + drawn, 0)
+        return torch.where(free & self._active(pairs), turned + regulariser, 0)
 
     def equals(self) -> tuple[tuple[str, dict[str, Any], str], ...]:
-        """List the equal losses of the shelf: name, parameters, and condition."""
+        """Return equal built-in losses as (name, parameters, condition)."""
         plain = self.u_m == 0 and self.lambda_g == 0
         return (("normalized_softmax", {"temperature": 1 / self.scale}, "always"),) if plain else ()

@@ -44,33 +44,33 @@ class MarginMSE(Loss):
     def _errors(self, pairs: Pairs) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Errors s - t; positives and negatives that take part, (Q, C) each; and the number of negatives, (Q, 1)."""
         teacher = self.teacher_scores(pairs).to(pairs.scores.dtype)
-        known = ~teacher.isnan()
-        negative = pairs.negative & known
-        positive = pairs.positive & known & negative.any(dim=1, keepdim=True)
+        scored = ~teacher.isnan()
+        negative = pairs.negative & scored
+        positive = pairs.positive & scored & negative.any(dim=1, keepdim=True)
         number = negative.sum(dim=1, keepdim=True).clamp(min=1)
-        return torch.where(known, pairs.scores - teacher.nan_to_num(), 0), positive, negative, number
+        return torch.where(scored, pairs.scores - teacher.nan_to_num(), 0), positive, negative, number
 
     def value(self, pairs: Pairs) -> Tensor:
-        """Loss of each query, (Q,), in squared score; 0 for a query without a positive or negative with a teacher."""
+        """Return the loss of each query, (Q,), in squared score; 0 for a query without a positive or negative with a teacher."""
         error, positive, negative, number = self._errors(pairs)
         mean = torch.where(negative, error, 0).sum(dim=1, keepdim=True) / number
         rest = torch.where(negative, (error - mean).square(), 0).sum(dim=1, keepdim=True) / number
         return torch.where(positive, (error - mean).square() + rest, 0).sum(dim=1)
 
     def weight(self, pairs: Pairs) -> Tensor:
-        r"""Closed form of ∂ Σ loss / ∂ score, (Q, C). Each row sums to zero.
+        r"""Return ∂ Σ value / ∂ score, (Q, C), by closed form. Each row sums to zero.
 
         With :math:`e = s - t`: positives :math:`2 (e_p - \bar{e}_N)`, negatives
         :math:`-\frac{2}{|N|} \sum_p (e_p - e_n)`.
         """
         error, positive, negative, number = self._errors(pairs)
         mean = torch.where(negative, error, 0).sum(dim=1, keepdim=True) / number
-        own = torch.where(positive, error - mean, 0)
+        pull = torch.where(positive, error - mean, 0)
         count = positive.sum(dim=1, keepdim=True)
-        push = count * (error - mean) - own.sum(dim=1, keepdim=True)
-        return 2 * (own + torch.where(negative, push, 0) / number)
+        push = count * (error - mean) - pull.sum(dim=1, keepdim=True)
+        return 2 * (pull + torch.where(negative, push, 0) / number)
 
     def unit(self, pairs: Pairs) -> Tensor:
-        """Weight of a negative whose margin is off by one unit of score for every positive, (Q, 1): 2|P|/|N|."""
+        """Return the weight of a negative whose margin is off by one unit of score for every positive, (Q, 1): 2|P|/|N|."""
         negative = pairs.negative if pairs.teacher is None else pairs.negative & ~pairs.teacher.isnan()
         return 2 * pairs.positives() / negative.sum(dim=1, keepdim=True).clamp(min=1)

@@ -63,12 +63,12 @@ class MILNCE(Loss):
         return logits, negative - positive, both
 
     def value(self, pairs: Pairs) -> Tensor:
-        """Loss of each query, (Q,), in nats; 0 for a query without a positive or without a negative."""
+        """Return the loss of each query, (Q,), in nats; 0 for a query without a positive or without a negative."""
         _, odds, both = self._missing(pairs)
         return torch.where(both, torch.logaddexp(odds, torch.zeros_like(odds)), 0).squeeze(dim=1)
 
     def weight(self, pairs: Pairs) -> Tensor:
-        r"""Closed form of ∂ Σ loss / ∂ score, (Q, C). Each row sums to zero.
+        r"""Return ∂ Σ value / ∂ score, (Q, C), by closed form. Each row sums to zero.
 
         With m the probability of all negatives together: positives :math:`-m\, \mathrm{softmax}_P(s / \tau) / \tau`,
         negatives :math:`m\, \mathrm{softmax}_N(s / \tau) / \tau`.
@@ -78,9 +78,9 @@ class MILNCE(Loss):
         return missing * (softmax(logits, pairs.negative) - softmax(logits, pairs.positive)) / self.temperature
 
     def unit(self, pairs: Pairs) -> Tensor:
-        """Weight of a negative with all of the softmax, (): 1/τ."""
+        """Return the weight of a negative with all of the softmax, (): 1/τ."""
         return pairs.scores.new_tensor(1 / self.temperature)
 
     def equals(self) -> tuple[tuple[str, dict[str, Any], str], ...]:
-        """List the equal losses of the shelf: name, parameters, and condition."""
+        """Return equal built-in losses as (name, parameters, condition)."""
         return (("ntxent", {"temperature": self.temperature}, "unit vectors, one positive"),)

@@ -93,12 +93,12 @@ class MNRL(Loss):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        known, given = set(sources.DIRECTIONS), self.directions
-        if not set(given) <= known or given[:1] != FIRST_DIRECTION or len(set(given)) < len(given):
-            further = ", ".join(sorted(known - {*FIRST_DIRECTION}))
-            said = ", ".join(given) or "none"
+        names, chosen = set(sources.DIRECTIONS), self.directions
+        if not set(chosen) <= names or chosen[:1] != FIRST_DIRECTION or len(set(chosen)) < len(chosen):
+            further = ", ".join(sorted(names - {*FIRST_DIRECTION}))
+            listed = ", ".join(chosen) or "none"
             raise ValueError(
-                f"directions must be {FIRST_DIRECTION[0]} and then some of {further}, each once, got {said}"
+                f"directions must be {FIRST_DIRECTION[0]} and then some of {further}, each once, got {listed}"
             )
         if self.partition == "per_direction" and not set(self.directions) <= WITH_THE_POSITIVE:
             raise ValueError(
@@ -108,7 +108,7 @@ class MNRL(Loss):
 
     @property
     def balanced(self) -> bool:
-        """Whether the weights of a query sum to zero."""
+        """Whether the weights of each query sum to zero."""
         return self.filter != "factor"
 
     @property
@@ -131,8 +131,10 @@ class MNRL(Loss):
     def source_scales(self) -> tuple[float, ...] | None:
         """λ of Σ exp(λ s) of the negatives of each source, which the hardness raises; None with a filter."""
         harder = HARDENED_SOURCES[self.hardness_on] if self.hardness else ()
-        found = tuple(self.scale + (self.hardness if source in harder else 0) for source in range(len(sources.SOURCES)))
-        return found if self.filter == "none" else None
+        scales = tuple(
+            self.scale + (self.hardness if source in harder else 0) for source in range(len(sources.SOURCES))
+        )
+        return scales if self.filter == "none" else None
 
     @property
     def adds_statistics(self) -> bool:
@@ -180,25 +182,27 @@ class MNRL(Loss):
 
     def _parts(self, pairs: Pairs) -> list[tuple[Tensor, Tensor]]:
         """Each softmax: the positives, and the other columns of its denominator, both (Q, C) bool."""
-        kept = pairs.negative if self.filter in {"none", "factor"} else pairs.negative & ~self.masked(pairs)
+        remaining = pairs.negative if self.filter in {"none", "factor"} else pairs.negative & ~self.masked(pairs)
         if pairs.source is None:
-            return [(pairs.positive, kept)]
+            return [(pairs.positive, remaining)]
         back = pairs.source == sources.CANDIDATE_QUERY
         if self.partition == "joint":
-            return [(pairs.positive & ~back, kept | (pairs.positive & back))]
-        return [(pairs.positive & ~back, kept & ~back), (pairs.positive & back, kept & back)][: len(self.directions)]
+            return [(pairs.positive & ~back, remaining | (pairs.positive & back))]
+        return [(pairs.positive & ~back, remaining & ~back), (pairs.positive & back, remaining & back)][
+            : len(self.directions)
+        ]
 
     def value(self, pairs: Pairs) -> Tensor:
-        """Loss of each query, (Q,), in nats; 0 for a query without a positive or without a negative."""
+        """Return the loss of each query, (Q,), in nats; 0 for a query without a positive or without a negative."""
         logits, _ = self._logits(pairs)
         parts, total = self._parts(pairs), pairs.scores.new_zeros(len(pairs.scores))
         for positive, rest in parts:
-            each = torch.logaddexp(logsumexp(logits, rest) - logits, torch.zeros_like(logits))
-            total = total + torch.where(positive & rest.any(dim=1, keepdim=True), each, 0).sum(dim=1)
+            terms = torch.logaddexp(logsumexp(logits, rest) - logits, torch.zeros_like(logits))
+            total = total + torch.where(positive & rest.any(dim=1, keepdim=True), terms, 0).sum(dim=1)
         return total / len(parts)
 
     def weight(self, pairs: Pairs) -> Tensor:
-        r"""Closed form of ∂ Σ loss / ∂ score, (Q, C): :math:`\lambda (\mathrm{softmax}(z) - 1_p)`.
+        r"""Return ∂ Σ value / ∂ score, (Q, C), by closed form: :math:`\lambda (\mathrm{softmax}(z) - 1_p)`.
 
         With :math:`m_p` the probability that positive p leaves to the rest of its denominator: positives
         :math:`-\lambda m_p`, the rest :math:`\lambda (\sum_p m_p) \, \mathrm{softmax}(z)`; the mean over the softmaxes.
@@ -214,13 +218,13 @@ class MNRL(Loss):
         return slope * total / len(parts)
 
     def unit(self, pairs: Pairs) -> Tensor:
-        """Weight of a negative with all of the probability for every positive, (Q, 1): λ|P|."""
+        """Return the weight of a negative with all of the probability for every positive, (Q, 1): λ|P|."""
         positive = (
             pairs.positive if pairs.source is None else pairs.positive & (pairs.source != sources.CANDIDATE_QUERY)
         )
         return self.scale * positive.sum(dim=1, keepdim=True).clamp(min=1).to(pairs.scores.dtype)
 
     def equals(self) -> tuple[tuple[str, dict[str, Any], str], ...]:
-        """List the equal losses of the shelf: name, parameters, and condition."""
+        """Return equal built-in losses as (name, parameters, condition)."""
         plain = self.softmax_scale is not None
         return (("ntxent", {"temperature": 1 / self.scale}, "always"),) if plain else ()

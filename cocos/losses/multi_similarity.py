@@ -68,20 +68,20 @@ class MultiSimilarity(Loss):
         return (-self.alpha * above, positive, -self.alpha), (self.beta * above, negative, self.beta)
 
     def value(self, pairs: Pairs) -> Tensor:
-        """Loss of each query, (Q,), in units of score."""
+        """Return the loss of each query, (Q,), in units of score."""
         total = pairs.scores.new_zeros(pairs.scores.shape[0])
-        for logits, kept, slope in self._sides_of_loss(pairs):
-            side = logsumexp(logits, kept)
+        for logits, mask, slope in self._sides_of_loss(pairs):
+            side = logsumexp(logits, mask)
             total = total + torch.logaddexp(side, torch.zeros_like(side)).squeeze(dim=1) / abs(slope)
         return total
 
     def weight(self, pairs: Pairs) -> Tensor:
-        r"""Closed form of ∂ Σ loss / ∂ score, (Q, C).
+        r"""Return ∂ Σ value / ∂ score, (Q, C), by closed form.
 
         With :math:`h_M(x)_j = e^{x_j} / (1 + \sum_{k \in M} e^{x_k})`: positives
         :math:`-h_P(-\alpha (s - \lambda))`, negatives :math:`h_N(\beta (s - \lambda))`.
         """
-        pull, push = (softmax(z, kept) * logsumexp(z, kept).sigmoid() for z, kept, _ in self._sides_of_loss(pairs))
+        pull, push = (softmax(z, mask) * logsumexp(z, mask).sigmoid() for z, mask, _ in self._sides_of_loss(pairs))
         return push - pull
 
     def peer(self) -> tuple[str, dict[str, Any], str]:

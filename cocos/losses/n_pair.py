@@ -35,7 +35,7 @@ class NPair(SoftmaxLoss):
     aliases = {"N-pairs": {}, "N-pair-mc": {}, "multi-class N-pair loss": {}}
 
     def equals(self) -> tuple[tuple[str, dict[str, Any], str], ...]:
-        """List the equal losses of the shelf: name, parameters, and condition."""
+        """Return equal built-in losses as (name, parameters, condition)."""
         return (
             ("linear_softmax", {"smoothing": 0.0}, "always"),
             ("ntxent", {"temperature": 1.0}, "unit vectors"),

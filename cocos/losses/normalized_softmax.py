@@ -56,7 +56,7 @@ class NormalizedSoftmax(SoftmaxLoss):
         return pairs.scores / self.temperature, self.scale
 
     def weight(self, pairs: Pairs) -> Tensor:
-        r"""Closed form of ∂ Σ loss / ∂ score, (Q, C). Each row sums to zero.
+        r"""Return ∂ Σ value / ∂ score, (Q, C), by closed form. Each row sums to zero.
 
         With :math:`m_p` the probability that positive p leaves to the negatives: positives :math:`-m_p / \tau`,
         negatives :math:`(\sum_p m_p)\, \mathrm{softmax}_N(s / \tau) / \tau`.
@@ -64,7 +64,7 @@ class NormalizedSoftmax(SoftmaxLoss):
         return pairs.residual(pairs.scores / self.temperature) / self.temperature
 
     def equals(self) -> tuple[tuple[str, dict[str, Any], str], ...]:
-        """List the equal losses of the shelf: name, parameters, and condition."""
+        """Return equal built-in losses as (name, parameters, condition)."""
         return (
             ("ntxent", {"temperature": self.temperature}, "always"),
             ("cosface", {"scale": 1 / self.temperature, "margin": 0.0}, "always"),

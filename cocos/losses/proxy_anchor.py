@@ -61,7 +61,7 @@ class ProxyAnchor(Loss):
         return (pull, pairs.positive, present), (push, pairs.negative, taking_part)
 
     def value(self, pairs: Pairs) -> Tensor:
-        """Loss of each query, (Q,), in nats: its parts of the sums that it enters."""
+        """Return the loss of each query, (Q,), in nats: its parts of the sums that it enters."""
         total = pairs.scores.new_zeros(pairs.scores.shape[0])
         for logits, mask, number in self._sides_of_loss(pairs):
             side = logsumexp(logits, mask, dim=0)
@@ -70,7 +70,7 @@ class ProxyAnchor(Loss):
         return total
 
     def weight(self, pairs: Pairs) -> Tensor:
-        r"""Closed form of ∂ Σ loss / ∂ score, (Q, C).
+        r"""Return ∂ Σ value / ∂ score, (Q, C), by closed form.
 
         With :math:`h_M(x)_q = e^{x_q} / (1 + \sum_{k \in M} e^{x_k})` down the column of a candidate: positives
         :math:`-(\alpha / |C^+|) \, h(-\alpha (s - \delta))`, negatives
@@ -83,7 +83,7 @@ class ProxyAnchor(Loss):
         return self.alpha * (push - pull)
 
     def unit(self, pairs: Pairs) -> Tensor:
-        """Weight of a query with all of its candidate, (Q, C): α/|C+| for positives, α/|C| for the others."""
+        """Return the weight of a query with all of its candidate, (Q, C): α/|C+| for positives, α/|C| for the others."""
         present, taking_part = self._numbers_of_candidates(pairs)
         return self.alpha / torch.where(pairs.positive, present, taking_part).to(pairs.scores.dtype)
 

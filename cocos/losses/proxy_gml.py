@@ -56,27 +56,27 @@ class ProxyGML(Loss):
         number = taking_part.sum(dim=1, keepdim=True).double()
         return pairs.positive | (pairs.negative & (rank < (self.ratio * number - 1e-9).ceil()))  # 0.07 of 100 is 7
 
-    def _classes(self, pairs: Pairs, kept: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def _classes(self, pairs: Pairs, in_subgraph: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Class of each pair, (Q, C), the query's own one last; and logits and presence of classes, (Q, G + 1)."""
-        place, number = pairs.classes()
-        there = place.new_zeros(len(place), number).scatter_add(1, place, kept.to(place.dtype)) > 0
-        votes = torch.where(kept, pairs.scores, 0)
-        return place, torch.zeros_like(there, dtype=votes.dtype).scatter_add(1, place, votes), there
+        index, number = pairs.classes()
+        present = index.new_zeros(len(index), number).scatter_add(1, index, in_subgraph.to(index.dtype)) > 0
+        votes = torch.where(in_subgraph, pairs.scores, 0)
+        return index, torch.zeros_like(present, dtype=votes.dtype).scatter_add(1, index, votes), present
 
     def value(self, pairs: Pairs) -> Tensor:
-        """Loss of each query, (Q,), in nats; 0 for a query without a positive or without a kept negative."""
-        _, logits, there = self._classes(pairs, self._subgraph(pairs))
-        gap = logsumexp(logits[:, :-1], there[:, :-1]) - logits[:, -1:]
-        return torch.where(there[:, -1:], torch.logaddexp(gap, torch.zeros_like(gap)), 0)[:, 0]
+        """Return the loss of each query, (Q,), in nats; 0 for a query without a positive or without a kept negative."""
+        _, logits, present = self._classes(pairs, self._subgraph(pairs))
+        gap = logsumexp(logits[:, :-1], present[:, :-1]) - logits[:, -1:]
+        return torch.where(present[:, -1:], torch.logaddexp(gap, torch.zeros_like(gap)), 0)[:, 0]
 
     def weight(self, pairs: Pairs) -> Tensor:
-        r"""Closed form of ∂ Σ loss / ∂ score, (Q, C): :math:`e_c` on the kept proxies of class c, 0 on all others.
+        r"""Return ∂ Σ value / ∂ score, (Q, C), by closed form: :math:`e_c` on the kept proxies of class c, 0 on all others.
 
         :math:`e_c` is the softmax over the classes with a kept proxy, minus 1 for the own one.
         """
-        kept = self._subgraph(pairs)
-        place, logits, there = self._classes(pairs, kept)
-        others, own = logits[:, :-1], logits[:, -1:]
-        missing = torch.where(there[:, -1:], (logsumexp(others, there[:, :-1]) - own).sigmoid(), 0)
-        error = torch.cat([missing * softmax(others, there[:, :-1]), -missing], dim=1)
-        return torch.where(kept, error.gather(1, place), 0)
+        in_subgraph = self._subgraph(pairs)
+        index, logits, present = self._classes(pairs, in_subgraph)
+        other_logits, class_logit = logits[:, :-1], logits[:, -1:]
+        missing = torch.where(present[:, -1:], (logsumexp(other_logits, present[:, :-1]) - class_logit).sigmoid(), 0)
+        error = torch.cat([missing * softmax(other_logits, present[:, :-1]), -missing], dim=1)
+        return torch.where(in_subgraph, error.gather(1, index), 0)

@@ -55,12 +55,12 @@ class ProxyNCA(Loss):
         return pairs.positive & pairs.negative.any(dim=1, keepdim=True)
 
     def value(self, pairs: Pairs) -> Tensor:
-        """Loss of each query, (Q,), in nats, of either sign; 0 for a query without a positive or without a negative."""
+        """Return the loss of each query, (Q,), in nats, of either sign; 0 for a query without a positive or without a negative."""
         logits = self.scale * pairs.scores
         return torch.where(self._pulled(pairs), logsumexp(logits, pairs.negative) - logits, 0).sum(dim=1)
 
     def weight(self, pairs: Pairs) -> Tensor:
-        r"""Closed form of ∂ Σ loss / ∂ score, (Q, C). Each row sums to zero.
+        r"""Return ∂ Σ value / ∂ score, (Q, C), by closed form. Each row sums to zero.
 
         Positives :math:`-\lambda`, negatives :math:`\lambda |P|\, \mathrm{softmax}_N(-\lambda d^2)`.
         """
@@ -69,5 +69,5 @@ class ProxyNCA(Loss):
         return self.scale * (push - pull)
 
     def unit(self, pairs: Pairs) -> Tensor:
-        """Weight of all positives together, (Q, 1): λ|P|."""
+        """Return the weight of all positives together, (Q, 1): λ|P|."""
         return self.scale * pairs.positives()

@@ -41,7 +41,7 @@ class ProxyNCApp(SoftmaxLoss):
     family = "proxy"
 
     def equals(self) -> tuple[tuple[str, dict[str, Any], str], ...]:
-        """List the equal losses of the shelf: name, parameters, and condition."""
+        """Return equal built-in losses as (name, parameters, condition)."""
         return (
             ("euclidean_softmax", {"f1": "t^2", "f2": "t^2", "scale": self.scale}, "always"),
             ("ntxent", {"temperature": 1 / (2 * self.scale)}, "unit vectors"),

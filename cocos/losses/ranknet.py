@@ -42,17 +42,17 @@ class RankNet(GradedList):
 
     def _compared(self, pairs: Pairs) -> tuple[Tensor, Tensor]:
         """Logits λ (s_i - s_j), and where i has the higher grade, (Q, C, C) each."""
-        grades, known = self.graded(pairs)
-        better = (grades[:, :, None] > grades[:, None, :]) & known[:, :, None] & known[:, None, :]
+        grades, graded = self.graded(pairs)
+        better = (grades[:, :, None] > grades[:, None, :]) & graded[:, :, None] & graded[:, None, :]
         return self.scale * (pairs.scores[:, :, None] - pairs.scores[:, None, :]), better
 
     def value(self, pairs: Pairs) -> Tensor:
-        """Loss of each query, (Q,), in nats; 0 for a query without a graded positive or a graded negative."""
+        """Return the loss of each query, (Q,), in nats; 0 for a query without a graded positive or a graded negative."""
         logits, better = self._compared(pairs)
         return torch.where(better, torch.logaddexp(-logits, torch.zeros_like(logits)), 0).sum(dim=(1, 2))
 
     def weight(self, pairs: Pairs) -> Tensor:
-        r"""Closed form of ∂ Σ loss / ∂ score, (Q, C). Each row sums to zero.
+        r"""Return ∂ Σ value / ∂ score, (Q, C), by closed form. Each row sums to zero.
 
         With :math:`q_{ij} = \sigma(-\lambda (s_i - s_j))`: :math:`\lambda (\sum_{j: y_j > y_i} q_{ji} -
         \sum_{j: y_i > y_j} q_{ij})`.
@@ -62,5 +62,5 @@ class RankNet(GradedList):
         return self.scale * (lost.sum(dim=1) - lost.sum(dim=2))
 
     def unit(self, pairs: Pairs) -> Tensor:
-        """Weight of one comparison that is surely lost, (): λ."""
+        """Return the weight of one comparison that is surely lost, (): λ."""
         return pairs.scores.new_tensor(self.scale)

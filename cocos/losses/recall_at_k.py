@@ -70,33 +70,33 @@ class RecallAtK(Loss):
         return within, torch.where(filled[:, :, None], within.sigmoid(), 0).sum(dim=1), ks
 
     def value(self, pairs: Pairs) -> Tensor:
-        """Loss of each query, (Q,), from 0 to 1; 0 for a query without a positive or without a negative."""
-        _, found, ks = self._within_k(pairs)
+        """Return the loss of each query, (Q,), from 0 to 1; 0 for a query without a positive or without a negative."""
+        _, hits, ks = self._within_k(pairs)
         number = pairs.positive.sum(dim=1, keepdim=True).clamp(min=1)
-        recall = torch.where(found < ks, found, ks) / torch.minimum(ks, number)
+        recall = torch.where(hits < ks, hits, ks) / torch.minimum(ks, number)
         ranked = pairs.positive.any(dim=1) & pairs.negative.any(dim=1)
         return torch.where(ranked, 1 - recall.mean(dim=1), 0)
 
     def weight(self, pairs: Pairs) -> Tensor:
-        r"""Closed form of ∂ Σ loss / ∂ score, (Q, C). Each row sums to zero.
+        r"""Return ∂ Σ value / ∂ score, (Q, C), by closed form. Each row sums to zero.
 
         With :math:`g_{ij} = \sigma' / \tau` and :math:`c_i = \frac{1}{|K|} \sum_k [\textstyle\sum < k]
         \frac{\sigma'((k - r_i) / \tau_k)}{\tau_k \min(k, |P|)}`, the loss of positive i per rank: negatives
         :math:`w_n = \sum_i c_i g_{in}`, positives :math:`w_i = \sum_{j \in P} c_j g_{ji} - c_i \sum_j g_{ij}`.
         """
-        within, found, ks = self._within_k(pairs)
+        within, hits, ks = self._within_k(pairs)
         index, filled = pairs.slots()
         number = pairs.positive.sum(dim=1, keepdim=True).clamp(min=1)
-        share = torch.where(found < ks, 1 / (self.temperature_k * torch.minimum(ks, number)), 0) / len(self.ks)
+        share = torch.where(hits < ks, 1 / (self.temperature_k * torch.minimum(ks, number)), 0) / len(self.ks)
         cost = (within.sigmoid() * (-within).sigmoid() * share[:, None]).sum(dim=2)
         cost = torch.where(filled & pairs.negative.any(dim=1, keepdim=True), cost, 0)
         weight = torch.zeros_like(pairs.scores)
-        for place, each in zip(index.split(1, dim=1), cost.split(1, dim=1), strict=True):
+        for place, cost_part in zip(index.split(1, dim=1), cost.split(1, dim=1), strict=True):
             above = self._gaps_to_positive(pairs, place)
-            push = each * above.sigmoid() * (-above).sigmoid() / self.temperature
+            push = cost_part * above.sigmoid() * (-above).sigmoid() / self.temperature
             weight = weight + push.scatter_add(1, place, -push.sum(dim=1, keepdim=True))
         return weight
 
     def unit(self, pairs: Pairs) -> Tensor:
-        """Weight of a candidate that a positive meets with slope 1 in rank and in recall, (): 1/τ."""
+        """Return the weight of a candidate that a positive meets with slope 1 in rank and in recall, (): 1/τ."""
         return pairs.scores.new_tensor(1 / self.temperature)

@@ -41,7 +41,7 @@ class SampledSoftmax(SoftmaxLoss):
     aliases = {"softmax with in-batch negatives": {}}
 
     def equals(self) -> tuple[tuple[str, dict[str, Any], str], ...]:
-        """List the equal losses of the shelf: name, parameters, and condition."""
+        """Return equal built-in losses as (name, parameters, condition)."""
         return (
             ("ntxent", {"temperature": 1 / self.scale}, "always"),
             ("snm", {"scale": self.scale, "fraction": 1.0}, "always"),

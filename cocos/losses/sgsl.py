@@ -51,12 +51,12 @@ class SGSL(Loss):
         return logsumexp(self.gamma * pairs.scores, pairs.negative) / self.gamma - pairs.scores
 
     def value(self, pairs: Pairs) -> Tensor:
-        """Loss of each query, (Q,), in nats; 0 for a query without a positive or without a negative."""
+        """Return the loss of each query, (Q,), in nats; 0 for a query without a positive or without a negative."""
         lead = self._lead(pairs)
         return torch.where(pairs.positive, torch.logaddexp(lead, torch.zeros_like(lead)), 0).sum(dim=1)
 
     def weight(self, pairs: Pairs) -> Tensor:
-        r"""Closed form of ∂ Σ loss / ∂ score, (Q, C). Each row sums to zero.
+        r"""Return ∂ Σ value / ∂ score, (Q, C), by closed form. Each row sums to zero.
 
         With :math:`h_p = \sigma(M - s_p)`: positives :math:`-h_p`, negatives
         :math:`(\sum_p h_p) \, \mathrm{softmax}_N(\gamma s)`.
@@ -65,5 +65,5 @@ class SGSL(Loss):
         return pull.sum(dim=1, keepdim=True) * softmax(self.gamma * pairs.scores, pairs.negative) - pull
 
     def unit(self, pairs: Pairs) -> Tensor:
-        """Weight of a candidate with all of the soft maximum for every positive, (Q, 1): |P|."""
+        """Return the weight of a candidate with all of the soft maximum for every positive, (Q, 1): |P|."""
         return pairs.positives()

@@ -60,14 +60,14 @@ class SigLIP(Loss):
         return self.scale, self.bias
 
     def value(self, pairs: Pairs) -> Tensor:
-        """Loss of each query, (Q,), in nats; a query may have positives or negatives only."""
+        """Return the loss of each query, (Q,), in nats; a query may have positives or negatives only."""
         logits = self.scale * pairs.scores + self.bias
         signed = torch.where(pairs.positive, -logits, logits)
-        each = torch.logaddexp(signed, torch.zeros_like(signed))
-        return torch.where(pairs.positive | pairs.negative, each, 0).sum(dim=1)
+        terms = torch.logaddexp(signed, torch.zeros_like(signed))
+        return torch.where(pairs.positive | pairs.negative, terms, 0).sum(dim=1)
 
     def weight(self, pairs: Pairs) -> Tensor:
-        r"""Closed form of ∂ Σ loss / ∂ score, (Q, C).
+        r"""Return ∂ Σ value / ∂ score, (Q, C), by closed form.
 
         Positives :math:`-\lambda \sigma(-(\lambda s_p + b))`, negatives :math:`\lambda \sigma(\lambda s_n + b)`.
         """
@@ -76,5 +76,5 @@ class SigLIP(Loss):
         return self.scale * (torch.where(pairs.negative, logits.sigmoid(), 0) - pull)
 
     def unit(self, pairs: Pairs) -> Tensor:
-        """Weight of a negative that is surely taken for a positive, (): λ."""
+        """Return the weight of a negative that is surely taken for a positive, (): λ."""
         return pairs.scores.new_full((), self.scale)

@@ -44,7 +44,7 @@ class SmoothAP(Loss):
     family = "ranking"
 
     def value(self, pairs: Pairs) -> Tensor:
-        """Loss of each query, (Q,), from 0 to 1; 0 for a query without a positive."""
+        """Return the loss of each query, (Q,), from 0 to 1; 0 for a query without a positive."""
         scores, number = pairs.scores, pairs.positive.sum(dim=1).clamp(min=1)
         precision = scores.new_zeros(scores.shape[0])
         for index, filled in zip(*(part.split(1, dim=1) for part in pairs.slots()), strict=True):
@@ -55,7 +55,7 @@ class SmoothAP(Loss):
         return torch.where(pairs.positive.any(dim=1), 1 - precision / number, 0)
 
     def weight(self, pairs: Pairs) -> Tensor:
-        r"""Closed form of ∂ Σ loss / ∂ score, (Q, C). Each row sums to zero.
+        r"""Return ∂ Σ value / ∂ score, (Q, C), by closed form. Each row sums to zero.
 
         With :math:`B = A + N`, :math:`g_{ij} = \sigma' / \tau` and :math:`\nu_i = \sum_n g_{in}`:
         :math:`w_n = \frac{1}{|P|} \sum_i \frac{A_i}{B_i^2} g_{in}` and
@@ -64,7 +64,7 @@ class SmoothAP(Loss):
         by one, so that no (positive, positive) or (positive, negative) pair is ever stored.
         """
         scores, number = pairs.scores, pairs.positive.sum(dim=1, keepdim=True).clamp(min=1)
-        weight, drawn, met = torch.zeros_like(scores), torch.zeros_like(scores), torch.zeros_like(scores)
+        weight, pull, met = torch.zeros_like(scores), torch.zeros_like(scores), torch.zeros_like(scores)
         intruders = torch.zeros_like(scores)
         for index, filled in zip(*(part.split(1, dim=1) for part in pairs.slots()), strict=True):
             logits = (scores - scores.gather(1, index)) / self.temperature
@@ -75,12 +75,12 @@ class SmoothAP(Loss):
             push = torch.where(pairs.negative, slope, 0) * (rank / (rank + negatives).square())
             among = torch.where(pairs.positive, slope, 0)
             weight = weight + push.scatter_add(1, index, -push.sum(dim=1, keepdim=True))
-            drawn, met = drawn + among * part, met + among
+            pull, met = pull + among * part, met + among
             intruders = intruders.scatter_add(1, index, part * filled)
-        return (weight - (drawn - met * intruders)) / number
+        return (weight - (pull - met * intruders)) / number
 
     def unit(self, pairs: Pairs) -> Tensor:
-        """Weight of a candidate that all of a query's positives meet with slope 1, (Q, 1): 1/(τ|P|)."""
+        """Return the weight of a candidate that all of a query's positives meet with slope 1, (Q, 1): 1/(τ|P|)."""
         return 1 / (self.temperature * pairs.positive.sum(dim=1, keepdim=True).clamp(min=1).to(pairs.scores.dtype))
 
     def extra(self, pairs: Pairs, eps: float) -> dict[str, Tensor]:
@@ -113,10 +113,10 @@ class SmoothAP(Loss):
         number = pairs.positive.sum(dim=1)
         terms = torch.zeros_like(number)
         for index, filled in zip(*(part.split(1, dim=1) for part in pairs.slots()), strict=True):
-            others = taking_part.scatter(1, index, False)
+            mask = taking_part.scatter(1, index, False)
             logits = (scores - scores.gather(1, index)) / self.temperature
-            above = torch.where(others, logits.sigmoid(), 0)
+            above = torch.where(mask, logits.sigmoid(), 0)
             slope = above * (-logits).sigmoid()  # 1 - σ would round to 0 where σ rounds to 1
             rank = 1 + above.sum(dim=1, keepdim=True) if ranked else torch.ones_like(above[:, :1])
-            terms = terms + ((slope / rank.square() > eps) & others & filled).sum(dim=1)
+            terms = terms + ((slope / rank.square() > eps) & mask & filled).sum(dim=1)
         return terms.to(scores.dtype) / number.clamp(min=1)

@@ -58,5 +58,5 @@ class SmoothedSoftmax(SmoothedLabels):
         return self.smoothing * others / (others + 1)
 
     def equals(self) -> tuple[tuple[str, dict[str, Any], str], ...]:
-        """List the equal losses of the shelf: name, parameters, and condition."""
+        """Return equal built-in losses as (name, parameters, condition)."""
         return (("ntxent", {"temperature": self.temperature}, "always"),) if self.smoothing == 0 else ()

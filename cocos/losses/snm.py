@@ -54,9 +54,9 @@ class StochasticNegativeMining(SoftmaxLoss):
         scores = pairs.scores.detach().masked_fill(~pairs.negative, -torch.inf)
         rank = scores.argsort(dim=1, descending=True, stable=True).argsort(dim=1)
         number = pairs.negative.sum(dim=1, keepdim=True).double()
-        kept = (self.fraction * number + 1e-9).floor().clamp(min=1)  # 0.29 of 100 is 29, not 28
-        return pairs.negative & (rank < kept)
+        limit = (self.fraction * number + 1e-9).floor().clamp(min=1)  # 0.29 of 100 is 29, not 28
+        return pairs.negative & (rank < limit)
 
     def equals(self) -> tuple[tuple[str, dict[str, Any], str], ...]:
-        """List the equal losses of the shelf: name, parameters, and condition."""
+        """Return equal built-in losses as (name, parameters, condition)."""
         return (("sampled_softmax", {"scale": self.scale}, "always"),) if self.fraction == 1 else ()

@@ -54,47 +54,47 @@ class SoftTriple(Loss):
 
     def _classes(self, pairs: Pairs) -> tuple[Tensor, Tensor]:
         """Class of each pair, (Q, C), the query's own one last, and which classes each query has, (Q, G + 1)."""
-        place, number = pairs.classes()
-        taking_part = (pairs.positive | pairs.negative).to(place.dtype)
-        return place, place.new_zeros(len(place), number).scatter_add(1, place, taking_part) > 0
+        index, number = pairs.classes()
+        taking_part = (pairs.positive | pairs.negative).to(index.dtype)
+        return index, index.new_zeros(len(index), number).scatter_add(1, index, taking_part) > 0
 
-    def _shares(self, pairs: Pairs, place: Tensor, there: Tensor) -> tuple[Tensor, Tensor]:
+    def _shares(self, pairs: Pairs, index: Tensor, present: Tensor) -> tuple[Tensor, Tensor]:
         """Share q of each pair in its class, and its score minus that of the nearest one (at most 0), (Q, C) each."""
         taking_part = pairs.positive | pairs.negative
         masked = pairs.scores.detach().masked_fill(~taking_part, -torch.inf)
-        nearest = torch.full_like(there, -torch.inf, dtype=masked.dtype).scatter_reduce(1, place, masked, "amax")
-        below = pairs.scores - nearest.masked_fill(~there, 0).gather(1, place)
+        nearest = torch.full_like(present, -torch.inf, dtype=masked.dtype).scatter_reduce(1, index, masked, "amax")
+        below = pairs.scores - nearest.masked_fill(~present, 0).gather(1, index)
         mass = (below / self.gamma).masked_fill(~taking_part, -torch.inf).exp()
-        whole = _by_class(mass, place, there)
-        return mass / torch.where(there, whole, 1).gather(1, place), below
+        whole = _by_class(mass, index, present)
+        return mass / torch.where(present, whole, 1).gather(1, index), below
 
     def _logits(self, similarity: Tensor) -> tuple[Tensor, Tensor]:
         """Logits of the other classes, (Q, G), and of the own one, (Q, 1)."""
         return self.la * similarity[:, :-1], self.la * (similarity[:, -1:] - self.margin)
 
     def value(self, pairs: Pairs) -> Tensor:
-        """Loss of each query, (Q,), in nats; 0 for a query without a positive or without a negative."""
-        place, there = self._classes(pairs)
-        share, _ = self._shares(pairs, place, there)
-        others, own = self._logits(_by_class(share * pairs.scores, place, there))
-        gap = logsumexp(others, there[:, :-1]) - own
-        return torch.where(there[:, -1:], torch.logaddexp(gap, torch.zeros_like(gap)), 0)[:, 0]
+        """Return the loss of each query, (Q,), in nats; 0 for a query without a positive or without a negative."""
+        index, present = self._classes(pairs)
+        share, _ = self._shares(pairs, index, present)
+        other_logits, class_logit = self._logits(_by_class(share * pairs.scores, index, present))
+        gap = logsumexp(other_logits, present[:, :-1]) - class_logit
+        return torch.where(present[:, -1:], torch.logaddexp(gap, torch.zeros_like(gap)), 0)[:, 0]
 
     def weight(self, pairs: Pairs) -> Tensor:
-        r"""Closed form of ∂ Σ loss / ∂ score, (Q, C): :math:`\lambda e_c q_k (1 + (s_k - S_c) / \gamma)`.
+        r"""Return ∂ Σ value / ∂ score, (Q, C), by closed form: :math:`\lambda e_c q_k (1 + (s_k - S_c) / \gamma)`.
 
         :math:`e_c` is the softmax over the classes, minus 1 for the own one. Each row sums to zero.
         """
-        place, there = self._classes(pairs)
-        share, below = self._shares(pairs, place, there)
-        others, own = self._logits(_by_class(share * pairs.scores, place, there))
-        missing = torch.where(there[:, -1:], (logsumexp(others, there[:, :-1]) - own).sigmoid(), 0)
-        error = torch.cat([missing * softmax(others, there[:, :-1]), -missing], dim=1).gather(1, place)
-        mean = _by_class(share * below, place, there).gather(1, place)
+        index, present = self._classes(pairs)
+        share, below = self._shares(pairs, index, present)
+        other_logits, class_logit = self._logits(_by_class(share * pairs.scores, index, present))
+        missing = torch.where(present[:, -1:], (logsumexp(other_logits, present[:, :-1]) - class_logit).sigmoid(), 0)
+        error = torch.cat([missing * softmax(other_logits, present[:, :-1]), -missing], dim=1).gather(1, index)
+        mean = _by_class(share * below, index, present).gather(1, index)
         return self.la * error * share * (1 + (below - mean) / self.gamma)
 
     def unit(self, pairs: Pairs) -> Tensor:
-        """Weight of a class with all of the probability, (): λ."""
+        """Return the weight of a class with all of the probability, (): λ."""
         return pairs.scores.new_tensor(self.la)
 
     def peer(self) -> tuple[str, dict[str, Any], str]:
@@ -102,6 +102,6 @@ class SoftTriple(Loss):
         return "SoftTripleLoss", {"la": self.la, "gamma": self.gamma, "margin": self.margin}, "proxies"
 
 
-def _by_class(values: Tensor, place: Tensor, there: Tensor) -> Tensor:
+def _by_class(values: Tensor, index: Tensor, present: Tensor) -> Tensor:
     """Sums of the values over each class, (Q, G + 1)."""
-    return torch.zeros_like(there, dtype=values.dtype).scatter_add(1, place, values)
+    return torch.zeros_like(present, dtype=values.dtype).scatter_add(1, index, values)

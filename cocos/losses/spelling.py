@@ -85,25 +85,25 @@ class Spelling:
             if file:
                 return file.qualified(self.name, values)
             return parameters.resolve_scale(self.name, catalogue.find_class(self.name), values)
-        own, by_part = self.split(values)
+        wrapper_values, by_part = self.split(values)
         for (prefix, part), part_values in zip(self.parts, by_part, strict=True):
-            own |= {f"{prefix}{name}": value for name, value in part.qualify(part_values).items()}
-        return own
+            wrapper_values |= {f"{prefix}{name}": value for name, value in part.qualify(part_values).items()}
+        return wrapper_values
 
     def split(self, values: dict[str, Any]) -> tuple[dict[str, Any], list[dict[str, Any]]]:
         """Return the parameters of a wrapper itself, and those of each part without their prefixes."""
-        own: dict[str, Any] = {}
+        wrapper_values: dict[str, Any] = {}
         by_part: list[dict[str, Any]] = [{} for _ in self.parts]
         for name, value in values.items():
             if name in self.own_names:
-                own[name] = value
+                wrapper_values[name] = value
                 continue
             index = self.find_part(name)
             short_name = name.removeprefix(self.parts[index][0])
             if short_name in by_part[index]:
                 raise InputError(f"parameter {self.parts[index][0]}{short_name} of {self.name} is given twice")
             by_part[index][short_name] = value
-        return own, by_part
+        return wrapper_values, by_part
 
     def find_part(self, name: str) -> int:
         """Return the index of the part to which a parameter belongs.
@@ -138,13 +138,13 @@ class Spelling:
             loss_class = catalogue.find_class(self.name)
             values = self.implied() | parameters.resolve_scale(self.name, loss_class, values)
             return parameters.build(self.name, loss_class, values)
-        own, by_part = self.split(values)
+        wrapper_values, by_part = self.split(values)
         built = [part.build(part_values) for (_, part), part_values in zip(self.parts, by_part, strict=True)]
         if self.terms:
             return Sum(tuple((c, loss) for (c, _), loss in zip(self.terms, built, strict=True)))
-        if "k" in self.own_names - own.keys():
+        if "k" in self.own_names - wrapper_values.keys():
             raise InputError(f"{self.name}: k: missing, expected a number of negatives, such as -p k=16")
-        return parameters.build(self.name, WRAPPERS[self.word], own, loss=built[0])
+        return parameters.build(self.name, WRAPPERS[self.word], wrapper_values, loss=built[0])
 
 
 def parse(text: str) -> Spelling:

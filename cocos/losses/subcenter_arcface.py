@@ -69,7 +69,7 @@ class SubCenterArcFace(Loss):
 
     @property
     def balanced(self) -> bool:
-        """Whether the weights of a query sum to zero."""
+        """Whether the weights of each query sum to zero."""
         return self.margin == 0 and not (self.topk and self.penalty)
 
     def _nearest(self, pairs: Pairs) -> tuple[Tensor, Tensor]:
@@ -84,44 +84,47 @@ class SubCenterArcFace(Loss):
         first = (
             torch.full_like(place[:, :1], scores.shape[1]).expand(-1, number).scatter_reduce(1, place, level, "amin")
         )
-        there = first < scores.shape[1]
-        return torch.where(there, first, 0), there
+        present = first < scores.shape[1]
+        return torch.where(present, first, 0), present
 
-    def _logits(self, pairs: Pairs, nearest: Tensor, there: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def _logits(self, pairs: Pairs, nearest: Tensor, present: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Logits of the other classes, (Q, G), and of the own one, (Q, 1), and the slopes of all, (Q, G + 1)."""
         similarity = pairs.scores.gather(1, nearest)
-        others = similarity[:, :-1]
+        other_logits = similarity[:, :-1]
         target, slope = added(similarity[:, -1:], self.margin)
-        slopes = torch.ones_like(others)
+        slopes = torch.ones_like(other_logits)
         if self.topk:
-            similar = others.detach().masked_fill(~there[:, :-1], -torch.inf)
+            similar = other_logits.detach().masked_fill(~present[:, :-1], -torch.inf)
             order = similar.argsort(dim=1, descending=True, stable=True)
-            hardest = there[:, :-1] & (order.argsort(dim=1) < self.topk)
-            nearer, slope_nearer, _ = shifted(others, math.cos(self.penalty), -math.sin(self.penalty))
-            others, slopes = torch.where(hardest, nearer, others), torch.where(hardest, slope_nearer, slopes)
-        return self.scale * others, self.scale * target, torch.cat([slopes, slope], dim=1)
+            hardest = present[:, :-1] & (order.argsort(dim=1) < self.topk)
+            nearer, slope_nearer, _ = shifted(other_logits, math.cos(self.penalty), -math.sin(self.penalty))
+            other_logits, slopes = (
+                torch.where(hardest, nearer, other_logits),
+                torch.where(hardest, slope_nearer, slopes),
+            )
+        return self.scale * other_logits, self.scale * target, torch.cat([slopes, slope], dim=1)
 
     def value(self, pairs: Pairs) -> Tensor:
-        """Loss of each query, (Q,), in nats; 0 for a query without a positive or without a negative."""
-        nearest, there = self._nearest(pairs)
-        others, own, _ = self._logits(pairs, nearest, there)
-        gap = logsumexp(others, there[:, :-1]) - own
-        return torch.where(there[:, -1:], torch.logaddexp(gap, torch.zeros_like(gap)), 0)[:, 0]
+        """Return the loss of each query, (Q,), in nats; 0 for a query without a positive or without a negative."""
+        nearest, present = self._nearest(pairs)
+        other_logits, class_logit, _ = self._logits(pairs, nearest, present)
+        gap = logsumexp(other_logits, present[:, :-1]) - class_logit
+        return torch.where(present[:, -1:], torch.logaddexp(gap, torch.zeros_like(gap)), 0)[:, 0]
 
     def weight(self, pairs: Pairs) -> Tensor:
-        r"""Closed form of ∂ Σ loss / ∂ score, (Q, C), 0 for all proxies but the nearest one of each class.
+        r"""Return ∂ Σ value / ∂ score, (Q, C), by closed form, 0 for all proxies but the nearest one of each class.
 
         Others :math:`\lambda \pi_c`, times their own slope where they are moved, the own one
         :math:`-\lambda t' (1 - \pi_y)`, with π the softmax over the classes.
         """
-        nearest, there = self._nearest(pairs)
-        others, own, slopes = self._logits(pairs, nearest, there)
-        missing = torch.where(there[:, -1:], (logsumexp(others, there[:, :-1]) - own).sigmoid(), 0)
-        error = slopes * torch.cat([missing * softmax(others, there[:, :-1]), -missing], dim=1)
-        return self.scale * torch.zeros_like(pairs.scores).scatter_add(1, nearest, torch.where(there, error, 0))
+        nearest, present = self._nearest(pairs)
+        other_logits, class_logit, slopes = self._logits(pairs, nearest, present)
+        missing = torch.where(present[:, -1:], (logsumexp(other_logits, present[:, :-1]) - class_logit).sigmoid(), 0)
+        error = slopes * torch.cat([missing * softmax(other_logits, present[:, :-1]), -missing], dim=1)
+        return self.scale * torch.zeros_like(pairs.scores).scatter_add(1, nearest, torch.where(present, error, 0))
 
     def unit(self, pairs: Pairs) -> Tensor:
-        """Weight of a class with all of the probability, (): λ."""
+        """Return the weight of a class with all of the probability, (): λ."""
         return pairs.scores.new_tensor(self.scale)
 
     def peer(self) -> tuple[str, dict[str, Any], str] | None:

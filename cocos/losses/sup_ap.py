@@ -71,7 +71,7 @@ class SupAP(Loss):
         return gap, among, torch.where(pairs.negative, self._surrogate(gap), 0).sum(dim=1, keepdim=True)
 
     def value(self, pairs: Pairs) -> Tensor:
-        """Loss of each query, (Q,), from 0 to 1; 0 for a query without a positive."""
+        """Return the loss of each query, (Q,), from 0 to 1; 0 for a query without a positive."""
         precision = pairs.scores.new_zeros(pairs.scores.shape[0], 1)
         for index, filled in zip(*(part.split(1, dim=1) for part in pairs.slots()), strict=True):
             _, among, above = self._gaps_and_ranks(pairs, index)
@@ -80,7 +80,7 @@ class SupAP(Loss):
         return torch.where(number > 0, 1 - precision[:, 0] / number.clamp(min=1), 0)
 
     def weight(self, pairs: Pairs) -> Tensor:
-        r"""Closed form of ∂ Σ loss / ∂ score, (Q, C). Each row sums to zero.
+        r"""Return ∂ Σ value / ∂ score, (Q, C), by closed form. Each row sums to zero.
 
         With :math:`B_i = A_i + \sum_n H(s_n - s_i)`: negatives :math:`w_n = \frac{1}{|P|} \sum_i
         \frac{A_i}{B_i^2} H'(s_n - s_i)`, positives :math:`w_i = -\frac{A_i}{|P| B_i^2} \sum_n H'(s_n - s_i)`.
@@ -94,5 +94,5 @@ class SupAP(Loss):
         return weight / pairs.positive.sum(dim=1, keepdim=True).clamp(min=1)
 
     def unit(self, pairs: Pairs) -> Tensor:
-        """Weight of a negative far above all positives, if it did not lower the precision, (Q, 1): ρ/|P|."""
+        """Return the weight of a negative far above all positives, if it did not lower the precision, (Q, 1): ρ/|P|."""
         return self.rho / pairs.positive.sum(dim=1, keepdim=True).clamp(min=1).to(pairs.scores.dtype)

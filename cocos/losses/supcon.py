@@ -55,13 +55,13 @@ class SupCon(Loss):
         return torch.where(pairs.positive & pairs.negative.any(dim=1, keepdim=True), 1 / number, 0)
 
     def value(self, pairs: Pairs) -> Tensor:
-        """Loss of each query, (Q,), in nats; 0 for a query without a positive or without a negative."""
+        """Return the loss of each query, (Q,), in nats; 0 for a query without a positive or without a negative."""
         logits, target = pairs.scores / self.temperature, self._target(pairs)
-        each = logsumexp(logits, pairs.positive | pairs.negative) - logits
-        return torch.where(target > 0, target * each, 0).sum(dim=1)
+        terms = logsumexp(logits, pairs.positive | pairs.negative) - logits
+        return torch.where(target > 0, target * terms, 0).sum(dim=1)
 
     def weight(self, pairs: Pairs) -> Tensor:
-        r"""Closed form of ∂ Σ loss / ∂ score, (Q, C). Each row sums to zero.
+        r"""Return ∂ Σ value / ∂ score, (Q, C), by closed form. Each row sums to zero.
 
         With π the softmax over positives and negatives: positives :math:`(\pi_p - 1 / |P|) / \tau`, negatives
         :math:`\pi_n / \tau`.
@@ -71,11 +71,11 @@ class SupCon(Loss):
         return (softmax(pairs.scores / self.temperature, taking_part) - target) / self.temperature
 
     def unit(self, pairs: Pairs) -> Tensor:
-        """Weight of a negative with all of the softmax, (): 1/τ."""
+        """Return the weight of a negative with all of the softmax, (): 1/τ."""
         return pairs.scores.new_tensor(1 / self.temperature)
 
     def equals(self) -> tuple[tuple[str, dict[str, Any], str], ...]:
-        """List the equal losses of the shelf: name, parameters, and condition."""
+        """Return equal built-in losses as (name, parameters, condition)."""
         return (("ntxent", {"temperature": self.temperature}, "one positive"),)
 
     def peer(self) -> tuple[str, dict[str, Any], str]:

@@ -58,20 +58,20 @@ class TripletSH(Loss):
         return pairs.scores.masked_fill(~pairs.negative, -torch.inf).max(dim=1, keepdim=True)
 
     def value(self, pairs: Pairs) -> Tensor:
-        """Loss of each query, (Q,), in units of score; 0 for a query without a positive or without a negative."""
+        """Return the loss of each query, (Q,), in units of score; 0 for a query without a positive or without a negative."""
         hinge = (self.margin - pairs.scores + self._hardest_negative(pairs)[0]).relu()
         return torch.where(pairs.positive, hinge, 0).sum(dim=1)
 
     def weight(self, pairs: Pairs) -> Tensor:
-        r"""Closed form of ∂ Σ loss / ∂ score, (Q, C), whole numbers.
+        r"""Return ∂ Σ value / ∂ score, (Q, C), by closed form, whole numbers.
 
         With :math:`n^*` the hardest negative: :math:`w_{n^*} = \#\{p : s_p - s_{n^*} < \alpha\}`,
         :math:`w_p = -[s_p - s_{n^*} < \alpha]`, all else 0.
         """
-        hardest, place = self._hardest_negative(pairs)
+        hardest, index = self._hardest_negative(pairs)
         active = pairs.positive & (self.margin - pairs.scores + hardest > 0)
         pull = active.to(pairs.scores.dtype)
-        return (-pull).scatter_add(1, place, pull.sum(dim=1, keepdim=True))
+        return (-pull).scatter_add(1, index, pull.sum(dim=1, keepdim=True))
 
     def peer(self) -> tuple[str, dict[str, Any], str]:
         """Name the same loss in pytorch-metric-learning: class, arguments, setting."""

@@ -66,23 +66,23 @@ class WarpedSoftmax(SoftmaxLoss):
     def _slope(self, pairs: Pairs) -> Tensor:
         """Slope of the function that a distance goes through, (Q, C): k1 or k2 at the positives, 1 elsewhere."""
         ones = torch.ones_like(pairs.scores)
-        own = torch.where(-pairs.scores < self.alpha, self.k1 * ones, self.k2)
-        return torch.where(pairs.positive, own, 1)
+        warped = torch.where(-pairs.scores < self.alpha, self.k1 * ones, self.k2)
+        return torch.where(pairs.positive, warped, 1)
 
     def logits(self, pairs: Pairs) -> tuple[Tensor, Tensor | float]:
         """Logits -T f1(d) of positives and -T d of others, and their slopes with Δ fixed, (Q, C) each."""
         distance = -pairs.scores
         inside = self.k1 * distance + self.delta * (distance - self.k1 * distance).detach()
         outside = self.k2 * distance + (1 - self.k2) * self.alpha
-        own = torch.where(distance < self.alpha, inside, outside)
-        return -self.scale * torch.where(pairs.positive, own, distance), self.scale * self._slope(pairs)
+        warped = torch.where(distance < self.alpha, inside, outside)
+        return -self.scale * torch.where(pairs.positive, warped, distance), self.scale * self._slope(pairs)
 
     def unit(self, pairs: Pairs) -> Tensor:
-        """Weight of a candidate with all of the probability for every positive, (Q, C): T|P| times its slope."""
+        """Return the weight of a candidate with all of the probability for every positive, (Q, C): T|P| times its slope."""
         return self.scale * self._slope(pairs) * pairs.positives()
 
     def equals(self) -> tuple[tuple[str, dict[str, Any], str], ...]:
-        """List the equal losses of the shelf: name, parameters, and condition."""
+        """Return equal built-in losses as (name, parameters, condition)."""
         one_line = self.alpha == 0 or self.k1 == self.k2 == 1
         line = {"f1": repr(float(self.k2)), "f2": "t", "scale": self.scale}
         return (("euclidean_softmax", line, "always"),) if one_line else ()

@@ -96,17 +96,17 @@ class MultipliedAngle(SoftmaxLoss):
         return query * candidate * cosine, query * candidate * slope
 
     def radial(self, pairs: Pairs) -> Tensor:
-        r"""Closed form of ∂ Σ loss / ∂ norm of the query, (Q,): :math:`\sum_j e_j |W_j| t_j`, e the residuals."""
+        r"""Return ∂ Σ value / ∂ norm of the query, (Q,), by closed form: :math:`\sum_j e_j |W_j| t_j`, e the residuals."""
         candidate, (cosine, _) = self.lengths(pairs)[1], self._with_margin(pairs)
         return (pairs.residual(self.logits(pairs)[0]) * candidate * cosine).sum(dim=1)
 
     def unit(self, pairs: Pairs) -> Tensor:
-        """Weight of a negative with all of the probability for every positive: |x| |W| |P|."""
+        """Return the weight of a negative with all of the probability for every positive: |x| |W| |P|."""
         query, candidate = self.lengths(pairs)
         return (query * candidate).clamp(min=torch.finfo(pairs.scores.dtype).tiny) * pairs.positives()
 
     def equals(self) -> tuple[tuple[str, dict[str, Any], str], ...]:
-        """List the equal losses of the shelf: name, parameters, and condition."""
+        """Return equal built-in losses as (name, parameters, condition)."""
         same = (self.same_on_unit_norms, {"margin": self.margin, "annealing": self.annealing}, "unit norms")
         plain = ("normalized_softmax", {"temperature": 1.0}, "unit norms")
         return (same, plain) if self.margin == 1 else (same,)

@@ -47,19 +47,19 @@ class BinnedAP(Loss):
             pulse = (1 - (places - centre).abs()).relu()
             positives.append(torch.where(pairs.positive, pulse, 0).sum(dim=1))
             negatives.append(torch.where(pairs.negative, pulse, 0).sum(dim=1))
-        own, other = torch.stack(positives, dim=1), torch.stack(negatives, dim=1)
-        total = (own + other).cumsum(dim=1)
+        positive_mass, negative_mass = torch.stack(positives, dim=1), torch.stack(negatives, dim=1)
+        total = (positive_mass + negative_mass).cumsum(dim=1)
         total = torch.where(total > 0, total, 1)
-        return own, own / total, own.cumsum(dim=1) / total
+        return positive_mass, positive_mass / total, positive_mass.cumsum(dim=1) / total
 
     def value(self, pairs: Pairs) -> Tensor:
-        """Loss of each query, (Q,), from 0 to 1; 0 for a query without a positive."""
-        own, _, precision = self._shares_and_precision(pairs)
+        """Return the loss of each query, (Q,), from 0 to 1; 0 for a query without a positive."""
+        positive_mass, _, precision = self._shares_and_precision(pairs)
         number = pairs.positive.sum(dim=1)
-        return torch.where(number > 0, 1 - (own * precision).sum(dim=1) / number.clamp(min=1), 0)
+        return torch.where(number > 0, 1 - (positive_mass * precision).sum(dim=1) / number.clamp(min=1), 0)
 
     def weight(self, pairs: Pairs) -> Tensor:
-        """Closed form of ∂ Σ loss / ∂ score, (Q, C), see the class."""
+        """Return ∂ Σ value / ∂ score, (Q, C), by closed form, see the class."""
         _, share, precision = self._shares_and_precision(pairs)
         gains = precision + (share * (1 - precision)).flip(1).cumsum(dim=1).flip(1)
         costs = -(share * precision).flip(1).cumsum(dim=1).flip(1)
@@ -71,5 +71,5 @@ class BinnedAP(Loss):
         return torch.where(self.beyond(pairs), 0, weight * self.unit(pairs))
 
     def unit(self, pairs: Pairs) -> Tensor:
-        """Weight of a candidate that gains all of its precision from one bin to the next, (Q, 1): density / |P|."""
+        """Return the weight of a candidate that gains all of its precision from one bin to the next, (Q, 1): density / |P|."""
         return self.density / pairs.positives()

@@ -37,7 +37,7 @@ class ComparedPairs(Loss):
         return (part * torch.logaddexp(total, torch.zeros_like(total))).squeeze(dim=1)
 
     def weight(self, pairs: Pairs) -> Tensor:
-        r"""Closed form of ∂ Σ loss / ∂ score, (Q, C). Each row sums to zero.
+        r"""Return ∂ Σ value / ∂ score, (Q, C), by closed form. Each row sums to zero.
 
         With :math:`\pi_q` the part of row q in 1 + the sum: positives :math:`-\lambda \pi_q \,
         \mathrm{softmax}_P(-\lambda s)`, negatives :math:`\lambda \pi_q \, \mathrm{softmax}_N(\lambda s)`.
@@ -48,5 +48,5 @@ class ComparedPairs(Loss):
         return self.scale * missing * (softmax(logits, pairs.negative) - softmax(-logits, pairs.positive))
 
     def unit(self, pairs: Pairs) -> Tensor:
-        """Weight of a pair with all of the probability, (): λ."""
+        """Return the weight of a pair with all of the probability, (): λ."""
         return pairs.scores.new_tensor(self.scale)

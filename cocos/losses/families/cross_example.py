@@ -23,14 +23,14 @@ class BatchSoftmax(Loss):
         return pairs.negative
 
     def value(self, pairs: Pairs) -> Tensor:
-        """Loss of each query, (Q,), in nats; 0 for a query without a positive, or in a batch without a negative."""
+        """Return the loss of each query, (Q,), in nats; 0 for a query without a positive, or in a batch without a negative."""
         logits = self.scale * pairs.scores
         total = logsumexp(logits, self.negatives(pairs), (0, 1))
-        each = torch.logaddexp(total - logits, torch.zeros_like(logits))
-        return torch.where(pairs.positive, each, 0).sum(dim=1)
+        terms = torch.logaddexp(total - logits, torch.zeros_like(logits))
+        return torch.where(pairs.positive, terms, 0).sum(dim=1)
 
     def weight(self, pairs: Pairs) -> Tensor:
-        r"""Closed form of ∂ Σ loss / ∂ score, (Q, C): the sum over the losses of all queries. All of it sums to zero.
+        r"""Return ∂ Σ value / ∂ score, (Q, C), by closed form: the sum over the losses of all queries. All of it sums to zero.
 
         With :math:`m_p = Z / (e^{\lambda s_p} + Z)`: positives :math:`-\lambda m_p`, negatives that take part
         :math:`\lambda (\sum_p m_p)\, e^{\lambda s} / Z`, where the sum runs over the positive pairs of the batch.
@@ -40,5 +40,5 @@ class BatchSoftmax(Loss):
         return self.scale * (missing.sum() * softmax(logits, negative, (0, 1)) - missing)
 
     def unit(self, pairs: Pairs) -> Tensor:
-        """Largest weight of a positive pair for every positive, (Q, 1): λ|P|."""
+        """Return the largest weight of a positive pair for every positive, (Q, 1): λ|P|."""
         return self.scale * pairs.positives()

@@ -16,6 +16,6 @@ class GradedList(Loss):
     def graded(self, pairs: Pairs) -> tuple[Tensor, Tensor]:
         """Grades, and the candidates that have one, of queries with a positive and a negative that have one."""
         grades = self.teacher_scores(pairs).to(pairs.scores.dtype)
-        known = ~grades.isnan() & (pairs.positive | pairs.negative)
-        both = (pairs.positive & known).any(dim=1, keepdim=True) & (pairs.negative & known).any(dim=1, keepdim=True)
-        return grades.nan_to_num(), known & both
+        usable = ~grades.isnan() & (pairs.positive | pairs.negative)
+        both = (pairs.positive & usable).any(dim=1, keepdim=True) & (pairs.negative & usable).any(dim=1, keepdim=True)
+        return grades.nan_to_num(), usable & both

@@ -19,24 +19,24 @@ class SmoothedLabels(SoftmaxLoss):
         """λ of Σ exp(λ s), through which alone the negatives enter; None with smoothing, which adds to each."""
         return None if self.smoothing else self.scale
 
-    def part(self, others: Tensor) -> Tensor:
+    def part(self, negatives: Tensor) -> Tensor:
         """Part of the label of a positive that its negatives share, (Q, 1), of their numbers."""
-        return torch.full_like(others, self.smoothing)
+        return torch.full_like(negatives, self.smoothing)
 
     def _change_by_smoothing(self, pairs: Pairs) -> Tensor:
         r"""Change of the derivatives by the logits, (Q, C): ε on positives, -ε |P|/|N| on negatives."""
         sums = (mask.sum(dim=1, keepdim=True).to(pairs.scores.dtype) for mask in (pairs.positive, pairs.negative))
-        number, others = sums
-        moved = torch.where(others > 0, self.part(others), 0)
-        part = moved * number / others.clamp(min=1)
+        number, negatives = sums
+        moved = torch.where(negatives > 0, self.part(negatives), 0)
+        part = moved * number / negatives.clamp(min=1)
         return torch.where(pairs.positive, moved, 0) - torch.where(pairs.negative, part, 0)
 
     def value(self, pairs: Pairs) -> Tensor:
-        """Loss of each query, (Q,), in nats; 0 for a query without a positive or without a negative."""
+        """Return the loss of each query, (Q,), in nats; 0 for a query without a positive or without a negative."""
         return super().value(pairs) + (self._change_by_smoothing(pairs) * self.logits(pairs)[0]).sum(dim=1)
 
     def weight(self, pairs: Pairs) -> Tensor:
-        r"""Closed form of ∂ Σ loss / ∂ score, (Q, C). Each row sums to zero.
+        r"""Return ∂ Σ value / ∂ score, (Q, C), by closed form. Each row sums to zero.
 
         With ε the part of the negatives and :math:`m_p = 1 - \pi_p(p)`: positives :math:`\lambda (\varepsilon - m_p)`,
         negatives :math:`\lambda ((\sum_p m_p)\, \mathrm{softmax}_N(\lambda s) - \varepsilon |P| / |N|)`.

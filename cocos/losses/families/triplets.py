@@ -20,11 +20,11 @@ class AllTriplets(Loss):
     margin: float
 
     def value(self, pairs: Pairs) -> Tensor:
-        """Loss of each query, (Q,), in units of score; 0 for a query without a positive or without a negative."""
+        """Return the loss of each query, (Q,), in units of score; 0 for a query without a positive or without a negative."""
         return pairs.hinge(self.margin)
 
     def weight(self, pairs: Pairs) -> Tensor:
-        """Closed form of ∂ Σ loss / ∂ score, (Q, C), whole numbers, see the class."""
+        """Return ∂ Σ value / ∂ score, (Q, C), by closed form, whole numbers, see the class."""
         return pairs.violations(self.margin)
 
     def peer(self) -> tuple[str, dict[str, Any], str]:
