@@ -98,5 +98,5 @@ class Contextual(Loss):
         return torch.where(taking_part, error, 0).sum(dim=1) / candidates
 
     def unit(self, pairs: Pairs) -> Tensor:
-        """Return the weight of a comparison that moves a contextual similarity from 0 to 1 where it is wrong by 1, (): 4α/C."""
+        """Weight of a comparison that moves a contextual similarity from 0 to 1 where it is wrong by 1, (): 4α/C."""
         return pairs.scores.new_tensor(4 * self.alpha / pairs.scores.shape[1])

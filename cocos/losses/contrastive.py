@@ -45,7 +45,7 @@ class Contrastive(Loss):
     aliases = {"DrLIM": {}, "siamese loss": {}}
 
     def value(self, pairs: Pairs) -> Tensor:
-        """Return the loss of each query, (Q,), in units of squared distance; a query may have positives or negatives only."""
+        """Loss of each query, (Q,), in units of squared distance; a query may have positives or negatives only."""
         distance = -pairs.scores
         pull = torch.where(pairs.positive, distance, 0).square()
         push = torch.where(pairs.negative, (self.margin - distance).relu(), 0).square()

@@ -51,7 +51,7 @@ class DCL(Loss):
         return 1 / self.temperature
 
     def value(self, pairs: Pairs) -> Tensor:
-        """Return the loss of each query, (Q,), in nats, of either sign; 0 for a query without a positive or without a negative."""
+        """Loss of each query, (Q,), in nats, of either sign; 0 for a query without a positive or without a negative."""
         logits, any_negative = pairs.scores / self.temperature, pairs.negative.any(dim=1, keepdim=True)
         total = torch.where(any_negative, logsumexp(logits, pairs.negative), 0)
         return torch.where(pairs.positive & any_negative, total - logits, 0).sum(dim=1)

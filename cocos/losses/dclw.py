@@ -62,7 +62,7 @@ class DCLW(Loss):
         return included, included.sum(), logits.flatten().softmax(dim=0).view(scores.shape)
 
     def value(self, pairs: Pairs) -> Tensor:
-        """Return the loss of each query, (Q,), in nats, of either sign; 0 for a query without a positive or without a negative."""
+        """Loss of each query, (Q,), in nats, of either sign; 0 for a query without a positive or without a negative."""
         included, number, placed = self._softmax_over_batch(
             pairs.scores.detach() if self.detach else pairs.scores, pairs
         )

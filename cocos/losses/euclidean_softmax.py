@@ -126,7 +126,7 @@ class EuclideanSoftmax(SoftmaxLoss):
         return -self.scale * value, self._steepness(pairs)
 
     def unit(self, pairs: Pairs) -> Tensor:
-        """Return the weight of a candidate with all probability for every positive, (Q, C): T|P| times its slope (1 for 0)."""
+        """Weight of a candidate with all probability for every positive, (Q, C): T|P| times its slope (1 for 0)."""
         steepness = self._steepness(pairs)
         return torch.where(steepness > 0, steepness, self.scale) * pairs.positives()
 

@@ -45,7 +45,7 @@ class GeneralizedLifted(Loss):
     family = "pair"
 
     def value(self, pairs: Pairs) -> Tensor:
-        """Return the loss of each query, (Q,), in units of distance; 0 for a query without a positive or without a negative."""
+        """Loss of each query, (Q,), in units of distance; 0 for a query without a positive or without a negative."""
         closest = logsumexp(self.margin + pairs.scores, pairs.negative)
         return (logsumexp(-pairs.scores, pairs.positive) + closest).relu().squeeze(dim=1)
 

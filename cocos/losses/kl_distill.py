@@ -74,7 +74,7 @@ class KLDistill(Loss):
         return self.temperature if self.squared else 1 / self.temperature
 
     def value(self, pairs: Pairs) -> Tensor:
-        """Return the loss of each query, (Q,), in nats, times T²; 0 for a query without a positive or negative with a teacher."""
+        """Loss of each query, (Q,), in nats, times T²; 0 for a query without a positive or negative with a teacher."""
         included, student_logs, teacher_logs = self._log_probabilities(pairs)
         terms = torch.where(included, teacher_logs.exp() * (teacher_logs - student_logs), 0)
         return self._gradient_scale * self.temperature * terms.sum(dim=1)
@@ -88,5 +88,5 @@ class KLDistill(Loss):
         return self._gradient_scale * torch.where(included, student_logs.exp() - teacher_logs.exp(), 0)
 
     def unit(self, pairs: Pairs) -> Tensor:
-        """Return the weight of a candidate that has all of the student's probability and none of the teacher's, (): T or 1/T."""
+        """Weight of a candidate that has all of the student's probability and none of the teacher's, (): T or 1/T."""
         return pairs.scores.new_tensor(self._gradient_scale)

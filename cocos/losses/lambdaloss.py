@@ -98,7 +98,7 @@ class LambdaLoss(GradedList):
         return gain / torch.where(total > 0, total, 1)
 
     def value(self, pairs: Pairs) -> Tensor:
-        """Return the loss of each query, (Q,), in bits; 0 for a query without a graded positive or a graded negative."""
+        """Loss of each query, (Q,), in bits; 0 for a query without a graded positive or a graded negative."""
         logits, cost = self._compared(pairs)
         return (cost * torch.logaddexp(-logits, torch.zeros_like(logits))).sum(dim=(1, 2)) / math.log(2)
 

@@ -45,7 +45,7 @@ class ListMLE(GradedList):
         return left, torch.where(graded, every.logsumexp(dim=2), 0), graded
 
     def value(self, pairs: Pairs) -> Tensor:
-        """Return the loss of each query, (Q,), in nats; 0 for a query without a graded positive or a graded negative."""
+        """Loss of each query, (Q,), in nats; 0 for a query without a graded positive or a graded negative."""
         _, total, graded = self._draws(pairs)
         return torch.where(graded, total - pairs.scores, 0).sum(dim=1)
 

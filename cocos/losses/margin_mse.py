@@ -51,7 +51,7 @@ class MarginMSE(Loss):
         return torch.where(scored, pairs.scores - teacher.nan_to_num(), 0), positive, negative, number
 
     def value(self, pairs: Pairs) -> Tensor:
-        """Return the loss of each query, (Q,), in squared score; 0 for a query without a positive or negative with a teacher."""
+        """Loss of each query, (Q,), in squared score; 0 for a query without a positive or negative with a teacher."""
         error, positive, negative, number = self._errors(pairs)
         mean = torch.where(negative, error, 0).sum(dim=1, keepdim=True) / number
         rest = torch.where(negative, (error - mean).square(), 0).sum(dim=1, keepdim=True) / number
@@ -71,6 +71,6 @@ class MarginMSE(Loss):
         return 2 * (pull + torch.where(negative, push, 0) / number)
 
     def unit(self, pairs: Pairs) -> Tensor:
-        """Return the weight of a negative whose margin is off by one unit of score for every positive, (Q, 1): 2|P|/|N|."""
+        """Weight of a negative whose margin is off by one unit of score for every positive, (Q, 1): 2|P|/|N|."""
         negative = pairs.negative if pairs.teacher is None else pairs.negative & ~pairs.teacher.isnan()
         return 2 * pairs.positives() / negative.sum(dim=1, keepdim=True).clamp(min=1)

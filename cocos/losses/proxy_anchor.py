@@ -83,7 +83,7 @@ class ProxyAnchor(Loss):
         return self.alpha * (push - pull)
 
     def unit(self, pairs: Pairs) -> Tensor:
-        """Return the weight of a query with all of its candidate, (Q, C): α/|C+| for positives, α/|C| for the others."""
+        """Weight of a query with all of its candidate, (Q, C): α/|C+| for positives, α/|C| for the others."""
         present, taking_part = self._numbers_of_candidates(pairs)
         return self.alpha / torch.where(pairs.positive, present, taking_part).to(pairs.scores.dtype)
 

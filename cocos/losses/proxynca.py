@@ -55,7 +55,7 @@ class ProxyNCA(Loss):
         return pairs.positive & pairs.negative.any(dim=1, keepdim=True)
 
     def value(self, pairs: Pairs) -> Tensor:
-        """Return the loss of each query, (Q,), in nats, of either sign; 0 for a query without a positive or without a negative."""
+        """Loss of each query, (Q,), in nats, of either sign; 0 for a query without a positive or without a negative."""
         logits = self.scale * pairs.scores
         return torch.where(self._pulled(pairs), logsumexp(logits, pairs.negative) - logits, 0).sum(dim=1)
 

@@ -47,7 +47,7 @@ class RankNet(GradedList):
         return self.scale * (pairs.scores[:, :, None] - pairs.scores[:, None, :]), better
 
     def value(self, pairs: Pairs) -> Tensor:
-        """Return the loss of each query, (Q,), in nats; 0 for a query without a graded positive or a graded negative."""
+        """Loss of each query, (Q,), in nats; 0 for a query without a graded positive or a graded negative."""
         logits, better = self._compared(pairs)
         return torch.where(better, torch.logaddexp(-logits, torch.zeros_like(logits)), 0).sum(dim=(1, 2))
 

@@ -58,7 +58,7 @@ class TripletSH(Loss):
         return pairs.scores.masked_fill(~pairs.negative, -torch.inf).max(dim=1, keepdim=True)
 
     def value(self, pairs: Pairs) -> Tensor:
-        """Return the loss of each query, (Q,), in units of score; 0 for a query without a positive or without a negative."""
+        """Loss of each query, (Q,), in units of score; 0 for a query without a positive or without a negative."""
         hinge = (self.margin - pairs.scores + self._hardest_negative(pairs)[0]).relu()
         return torch.where(pairs.positive, hinge, 0).sum(dim=1)
 

@@ -78,7 +78,7 @@ class WarpedSoftmax(SoftmaxLoss):
         return -self.scale * torch.where(pairs.positive, warped, distance), self.scale * self._slope(pairs)
 
     def unit(self, pairs: Pairs) -> Tensor:
-        """Return the weight of a candidate with all of the probability for every positive, (Q, C): T|P| times its slope."""
+        """Weight of a candidate with all of the probability for every positive, (Q, C): T|P| times its slope."""
         return self.scale * self._slope(pairs) * pairs.positives()
 
     def equals(self) -> tuple[tuple[str, dict[str, Any], str], ...]:

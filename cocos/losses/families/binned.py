@@ -71,5 +71,5 @@ class BinnedAP(Loss):
         return torch.where(self.beyond(pairs), 0, weight * self.unit(pairs))
 
     def unit(self, pairs: Pairs) -> Tensor:
-        """Return the weight of a candidate that gains all of its precision from one bin to the next, (Q, 1): density / |P|."""
+        """Weight of a candidate that gains all of its precision from one bin to the next, (Q, 1): density / |P|."""
         return self.density / pairs.positives()

@@ -23,7 +23,7 @@ class BatchSoftmax(Loss):
         return pairs.negative
 
     def value(self, pairs: Pairs) -> Tensor:
-        """Return the loss of each query, (Q,), in nats; 0 for a query without a positive, or in a batch without a negative."""
+        """Loss of each query, (Q,), in nats; 0 for a query without a positive, or in a batch without a negative."""
         logits = self.scale * pairs.scores
         total = logsumexp(logits, self.negatives(pairs), (0, 1))
         terms = torch.logaddexp(total - logits, torch.zeros_like(logits))

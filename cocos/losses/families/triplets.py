@@ -20,7 +20,7 @@ class AllTriplets(Loss):
     margin: float
 
     def value(self, pairs: Pairs) -> Tensor:
-        """Return the loss of each query, (Q,), in units of score; 0 for a query without a positive or without a negative."""
+        """Loss of each query, (Q,), in units of score; 0 for a query without a positive or without a negative."""
         return pairs.hinge(self.margin)
 
     def weight(self, pairs: Pairs) -> Tensor:
