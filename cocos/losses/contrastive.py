@@ -52,7 +52,7 @@ class Contrastive(Loss):
         return (pull + push).sum(dim=1) / 2
 
     def weight(self, pairs: Pairs) -> Tensor:
-        r"""Return ∂ Σ value / ∂ score, (Q, C), by closed form: positives :math:`-d_p`, negatives :math:`[m - d_n]_+`."""
+        r"""Return ∂ Σ value / ∂ score, (Q, C): positives :math:`-d_p`, negatives :math:`[m - d_n]_+`."""
         distance = -pairs.scores
         push = torch.where(pairs.negative, (self.margin - distance).relu(), 0)
         return torch.where(pairs.positive, -distance, push)

@@ -53,7 +53,7 @@ class ContrastiveCosine(Loss):
         return torch.where(pairs.positive, (self.pos_margin - pairs.scores).relu(), push).sum(dim=1)
 
     def weight(self, pairs: Pairs) -> Tensor:
-        r"""Return ∂ Σ value / ∂ score, (Q, C), by closed form: positives :math:`-[s_p < m_p]`, negatives :math:`[s_n > m_n]`."""
+        r"""Return ∂ Σ value / ∂ score, (Q, C): positives :math:`-[s_p < m_p]`, negatives :math:`[s_n > m_n]`."""
         pull = pairs.positive & (pairs.scores < self.pos_margin)
         push = pairs.negative & (pairs.scores > self.neg_margin)
         return push.to(pairs.scores.dtype) - pull.to(pairs.scores.dtype)

@@ -53,7 +53,7 @@ class ContrastiveLinear(Loss):
         return torch.where(pairs.positive, (distance - self.pos_margin).relu(), push).sum(dim=1)
 
     def weight(self, pairs: Pairs) -> Tensor:
-        r"""Return ∂ Σ value / ∂ score, (Q, C), by closed form: positives :math:`-[d_p > m_p]`, negatives :math:`[d_n < m_n]`."""
+        r"""Return ∂ Σ value / ∂ score, (Q, C): positives :math:`-[d_p > m_p]`, negatives :math:`[d_n < m_n]`."""
         distance = -pairs.scores
         pull = pairs.positive & (distance > self.pos_margin)
         push = pairs.negative & (distance < self.neg_margin)

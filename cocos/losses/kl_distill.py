@@ -80,7 +80,7 @@ class KLDistill(Loss):
         return self._gradient_scale * self.temperature * terms.sum(dim=1)
 
     def weight(self, pairs: Pairs) -> Tensor:
-        r"""Return ∂ Σ value / ∂ score, (Q, C), by closed form: :math:`T (\pi^s - \pi^t)`, or :math:`1/T` times the difference.
+        r"""Return ∂ Σ value / ∂ score, (Q, C): :math:`T (\pi^s - \pi^t)`, or :math:`1/T` times the difference.
 
         Each row sums to zero.
         """

@@ -70,7 +70,7 @@ class ProxyGML(Loss):
         return torch.where(present[:, -1:], torch.logaddexp(gap, torch.zeros_like(gap)), 0)[:, 0]
 
     def weight(self, pairs: Pairs) -> Tensor:
-        r"""Return ∂ Σ value / ∂ score, (Q, C), by closed form: :math:`e_c` on the kept proxies of class c, 0 on all others.
+        r"""Return ∂ Σ value / ∂ score, (Q, C): :math:`e_c` on the kept proxies of class c, 0 on all others.
 
         :math:`e_c` is the softmax over the classes with a kept proxy, minus 1 for the own one.
         """

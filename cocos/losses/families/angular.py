@@ -96,7 +96,7 @@ class MultipliedAngle(SoftmaxLoss):
         return query * candidate * cosine, query * candidate * slope
 
     def radial(self, pairs: Pairs) -> Tensor:
-        r"""Return ∂ Σ value / ∂ norm of the query, (Q,), by closed form: :math:`\sum_j e_j |W_j| t_j`, e the residuals."""
+        r"""Return ∂ Σ value / ∂ norm of the query, (Q,): :math:`\sum_j e_j |W_j| t_j`, e the residuals."""
         candidate, (cosine, _) = self.lengths(pairs)[1], self._with_margin(pairs)
         return (pairs.residual(self.logits(pairs)[0]) * candidate * cosine).sum(dim=1)
 

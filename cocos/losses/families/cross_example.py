@@ -30,7 +30,7 @@ class BatchSoftmax(Loss):
         return torch.where(pairs.positive, terms, 0).sum(dim=1)
 
     def weight(self, pairs: Pairs) -> Tensor:
-        r"""Return ∂ Σ value / ∂ score, (Q, C), by closed form: the sum over the losses of all queries. All of it sums to zero.
+        r"""Return ∂ Σ value / ∂ score, (Q, C): the sum over the losses of all queries. All of it sums to zero.
 
         With :math:`m_p = Z / (e^{\lambda s_p} + Z)`: positives :math:`-\lambda m_p`, negatives that take part
         :math:`\lambda (\sum_p m_p)\, e^{\lambda s} / Z`, where the sum runs over the positive pairs of the batch.
