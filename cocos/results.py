@@ -15,7 +15,6 @@ import xarray as xr
 import cocos
 from cocos.base import writing
 from cocos.base.errors import InputError, UnsafeFile, nearest, unreachable
-from cocos.base.untrusted import parsed
 from cocos.counting import shares
 from cocos.counting.slices import concat
 from cocos.embeddings.matrices import Mapped
@@ -193,7 +192,7 @@ def open(path: Path) -> xr.Dataset | dict[str, xr.Dataset]:
         groups = _groups(path, content)
         root = _load(content, "/")
         if "labels" in root.attrs:
-            groups = {label: str(number) for number, label in enumerate(parsed(root.attrs["labels"]))}
+            groups = {label: str(number) for number, label in enumerate(json.loads(root.attrs["labels"]))}
         by_label = {label: _load(content, group) for label, group in groups.items()}
     except UnsafeFile:
         raise
@@ -233,8 +232,8 @@ def check_attributes(path: Path, attrs: Mapping[str, Any]) -> None:
     """Refuse attributes of an untrusted file that are not what cocos writes."""
     for name in (name for name in JSON_ATTRIBUTES if name in attrs):
         try:
-            parsed(attrs[name])
-        except (TypeError, ValueError):
+            json.loads(attrs[name])
+        except (TypeError, ValueError, RecursionError):
             raise InputError(f"{path} is no result of cocos, or a damaged one: {name} is not valid JSON") from None
     if "checkpoint_mapped" in attrs:  # `save` hashes the file that it names
         raise UnsafeFile(f"{path}: it asks for the hash of another file")

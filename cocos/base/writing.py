@@ -11,9 +11,9 @@ from collections.abc import Generator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from cocos.base import reading
 from cocos.base.errors import InputError, unreachable
 
+MAX_NAME_BYTES = 255  # longest file name in common file systems
 # Names of the temporary files that `replacing` makes.
 TEMPORARY_NAME = re.compile(r"\.cocos-[0-9a-f]{16}(\.\w+)?")
 # Maximum number of files of a data folder that an output is compared with.
@@ -73,7 +73,7 @@ def writable(folder: Path, what: str) -> None:
 def output(path: Path | str, what: str = "output") -> Path:
     """Refuse a path at which no file can be written, before anything is computed; `what` names it in a message."""
     path = Path(path)
-    if len(os.fsencode(path.name)) > reading.NAME_BYTES:
+    if len(os.fsencode(path.name)) > MAX_NAME_BYTES:
         raise InputError(f"{what} {path}: the name is too long for a file")
     try:
         folder, there = path.is_dir(), path.parent.is_dir()

@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from cocos.base.untrusted import parsed
 from cocos.counting import averages
 
 # The numbers mean little; something to look at; a fact; nothing to do.
@@ -95,7 +94,7 @@ def attributes(entries: Iterable[Finding | str]) -> dict[str, str]:
 def stored(attrs: Mapping[str, Any], key: str = "findings") -> list[Finding]:
     """Return the findings in an attribute of a Dataset."""
     fields = ("kind", "severity", "sentence", "cure")
-    return [Finding(*(entry[name] for name in fields)) for entry in parsed(attrs.get(key, "[]"))]
+    return [Finding(*(entry[name] for name in fields)) for entry in json.loads(attrs.get(key, "[]"))]
 
 
 def first(attrs: Mapping[str, Any]) -> list[str]:

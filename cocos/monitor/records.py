@@ -21,7 +21,6 @@ import xarray as xr
 
 from cocos import results
 from cocos.base.errors import InputError, unreachable
-from cocos.base.untrusted import parsed
 from cocos.counting.statistics import BATCH_NUMBERS, Number, RunColumn
 from cocos.embeddings import sources
 
@@ -230,8 +229,8 @@ def _refuse_constant(name: str) -> None:
 
 def _parse(line: bytes) -> dict[str, Any] | None:
     """The header or record of a line; None where it is neither."""
-    with suppress(ValueError):
-        found = parsed(line, constant=_refuse_constant)
+    with suppress(ValueError, RecursionError):
+        found = json.loads(line, parse_constant=_refuse_constant)
         if isinstance(found, dict) and (_is_header(found) or _is_record(found)):
             return found
     return None
