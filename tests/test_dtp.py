@@ -15,7 +15,7 @@ import torch
 from typer.testing import CliRunner
 
 from cocos import Embeddings, InputError, checkpoints, measures, plots, results
-from cocos.checkpoints import series
+from cocos.checkpoints import runs as training_runs
 from cocos.cli import app
 
 
@@ -98,7 +98,7 @@ def test_what_has_no_distance_gets_a_sentence(given, sentence):
 
 
 def members(names):
-    return [series.Member.of(Path(name)) for name in names]
+    return [training_runs.Member.of(Path(name)) for name in names]
 
 
 def test_alpha_changes_with_the_phase_and_with_the_class():
@@ -214,9 +214,9 @@ def test_files_are_one_run_and_the_dataset_says_which(folders):
     ],
 )
 def test_steps_are_the_numbers_in_the_names_where_they_ascend(names, steps):
-    assert series.steps({"a": members(names)}) == steps
+    assert training_runs.common_steps({"a": members(names)}) == steps
     other = members(f"e_{place + 50}.pt" for place in range(len(names)))
-    assert series.steps({"a": members(names), "b": other}) is None
+    assert training_runs.common_steps({"a": members(names), "b": other}) is None
 
 
 def test_the_alpha_that_a_checkpoint_recorded_is_that_of_its_run(folders, monkeypatch):
@@ -237,11 +237,11 @@ def test_the_alpha_that_a_checkpoint_recorded_is_that_of_its_run(folders, monkey
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["plain", "warp/epoch_1.npz"], "plain is a folder and warp/epoch_1.npz is a file"),
-        (["plain", "plain"], "there are two folders of the name 'plain'"),
-        (["empty"], "empty: there is no file with one of the suffixes .npz"),
+        (["plain", "warp/epoch_1.npz"], "plain is a folder and warp/epoch_1.npz a file"),
+        (["plain", "plain"], "a second folder named 'plain'"),
+        (["empty"], "empty: no checkpoint, expected"),
         (["plain/log.txt"], "plain/log.txt is a text file"),
-        (["bare.npz"], "bare.npz has no proxies of classes (its directions: s2s)"),
+        (["bare.npz"], "bare.npz: no class proxies (directions s2s)"),
         (["plain", "short"], "runs: plain has 3 checkpoints, short 1; expected as many in each"),
         (["few"], "few, step 2: no sample with a proxy of class 3 (and of 2 more), which others have"),
         (["plain", "--alpha", "warp=3"], "unknown run 'warp'"),

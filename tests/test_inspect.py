@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 import cocos
 from cocos import checkpoints
 from cocos.base.errors import InputError, UnsafeFile
-from cocos.checkpoints import inspection, series
+from cocos.checkpoints import inspection, runs
 from cocos.cli import app
 
 
@@ -246,22 +246,22 @@ def test_a_run_lists_its_checkpoints_by_their_steps(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("name", "folder", "step"),
+    ("name", "step"),
     [
-        ("Proxy_12_0.812Recall@1.pth", False, 12),
-        ("epoch=9-step=30.ckpt", False, 30),
-        ("step_30_epoch_9.pt", False, 30),
-        ("epoch_3_loss_0.25.pt", False, 3),
-        ("model.7.pth.tar", False, 7),
-        ("checkpoint-500", True, 500),
-        ("checkpoint-500/pytorch_model.bin", False, 500),
-        ("labse-2_Dense", True, None),
-        ("resnet_v2/best.pt", False, None),
-        ("model_20260101120000123.pt", False, None),
+        ("Proxy_12_0.812Recall@1.pth", 12),
+        ("epoch=9-step=30.ckpt", 30),
+        ("step_30_epoch_9.pt", 30),
+        ("epoch_3_loss_0.25.pt", 3),
+        ("model.7.pth.tar", 7),
+        ("checkpoint-500", 500),
+        ("checkpoint-500/pytorch_model.bin", 500),
+        ("labse-2_Dense", None),
+        ("resnet_v2/best.pt", None),
+        ("model_20260101120000123.pt", None),
     ],
 )
-def test_steps_are_read_from_names(name, folder, step):
-    assert series.step(name, folder=folder) == step
+def test_steps_are_read_from_names(name, step):
+    assert runs.read_step(name) == step
 
 
 def test_weights_of_a_folder_point_to_it(tmp_path):

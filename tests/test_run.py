@@ -365,7 +365,7 @@ def test_what_is_no_run_gets_a_sentence(tmp_path, monkeypatch):
         (["begun.jsonl"], "begun.jsonl has no records yet"),
         (["bare.jsonl"], "bare.jsonl is no result of a run, or a damaged one (no loss_parameters)"),
         (["begun.jsonl", "--loss", "triplet"], "--loss: begun.jsonl contains the numbers of one loss"),
-        (["store"], "no folder of a model; give store/run.jsonl itself"),
+        (["store"], "give store/run.jsonl itself"),
         (["empty"], "empty: there is no file with one of the suffixes"),
         (["one", "two"], "2 runs: one, two; name one"),
         (["bad"], "none of 2 checkpoints can be measured, all for one reason"),

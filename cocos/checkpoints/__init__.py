@@ -8,7 +8,7 @@ from typing import Any
 
 from cocos import data as training_data
 from cocos.base.errors import InputError
-from cocos.checkpoints import formats, inspection, series, user_model
+from cocos.checkpoints import formats, inspection, runs, user_model
 from cocos.checkpoints.checkpoint import EXAMPLE, EXAMPLE_FILE, Checkpoint, one_sentence
 from cocos.checkpoints.files import DATA_KINDS, File, describe, plain
 from cocos.checkpoints.formats import embeddings
@@ -110,7 +110,7 @@ def explain_unknown(file: File) -> str:
     kind = training_data.sniff(file.path) if file.kind in DATA_KINDS else None
     if kind is not None:
         return f"{file.path} is training data ({kind}) without a model: cocos count {name} --model CHECKPOINT"
-    if file.kind == "folder" and (latest := series.latest(file)):
+    if file.kind == "folder" and (latest := runs.latest(file.path)):
         return (
             f"{file.path} is a folder; name a checkpoint in it, such as {shlex.quote(str(file.path / latest))}; "
             f"cocos inspect {name} lists them"

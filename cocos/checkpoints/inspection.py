@@ -8,7 +8,7 @@ from types import ModuleType
 
 from cocos import data as shelf
 from cocos.base.errors import InputError
-from cocos.checkpoints import formats, inventory, recorded, series
+from cocos.checkpoints import formats, inventory, recorded, runs
 from cocos.checkpoints.checkpoint import EXAMPLE, EXAMPLE_FILE, Checkpoint, one_sentence
 from cocos.checkpoints.files import DATA_KINDS, TENSOR_KINDS, File, describe, plain
 from cocos.data.images import ImagesElsewhere
@@ -104,7 +104,7 @@ def _of_none(file: File) -> dict | None:
     advice = describe(file)  # refuses files that require code
     if file.kind in TENSOR_KINDS:
         return None
-    if file.kind == "folder" and (listed := series.listed(file)):
+    if file.kind == "folder" and (listed := runs.describe(file.path)):
         return _of_run(file, listed)
     raise InputError(advice)
 

@@ -57,7 +57,8 @@ def open_file(path: Path, model: Any, training: Source | None) -> Checkpoint:
 
     keys = ", ".join(map(str, list(content)[:12])) if isinstance(content, dict) else ""
     contents = {"kind": file.kind, "keys": keys, "model": str(model)}
-    return Checkpoint.of(file, "own", contents, encoder=encoder, training=training, **proxies, **settings.fields())
+    known = settings.fields() | proxies | {"notes": settings.notes}
+    return Checkpoint.of(file, "own", contents, encoder=encoder, training=training, **known)
 
 
 def open_data(path: Path, model: Callable | str, training: Source) -> Checkpoint:

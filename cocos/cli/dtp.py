@@ -14,7 +14,7 @@ from cocos.cli import options, output
 def plot_dtp(context: typer.Context, runs: Sequence[Path]) -> None:
     """Follow the distance to proxy over the checkpoints of runs."""
     from cocos import measures
-    from cocos.checkpoints import series
+    from cocos.checkpoints import runs as training_runs
     from cocos.measures.dtp import same_classes
     from cocos.plots import saving
     from cocos.reports import drawing
@@ -22,13 +22,13 @@ def plot_dtp(context: typer.Context, runs: Sequence[Path]) -> None:
     out, width, steps = (context.params[name] for name in ("out", "width", "steps"))
     split, device = context.params["split"] or "train", context.params["device"] or "auto"
     saving.inches(width)
-    members_by_run = series.files(list(runs))
+    members_by_run = training_runs.find_runs(list(runs))
     files = [member.path for members in members_by_run.values() for member in members]
     output.check_output(out, context.params["data"], *files, suffixes=(*output.FIGURES, *output.RESULTS))
     alpha = read_alpha(context.params["alpha"] or (), list(members_by_run))
     notes = []
-    if steps is None and (steps := series.steps(members_by_run)) is None:
-        notes.append(series.unnumbered(members_by_run))
+    if steps is None and (steps := training_runs.common_steps(members_by_run)) is None:
+        notes.append(training_runs.explain_order(members_by_run))
     elif context.params["steps"] is None:
         notes.append(f"steps {', '.join(map(str, steps))}: numbers in the file names")
     numbers = range(len(next(iter(members_by_run.values())))) if steps is None else steps
@@ -41,17 +41,17 @@ def plot_dtp(context: typer.Context, runs: Sequence[Path]) -> None:
             phases = alpha[name]
             values = [next(number for start, number in reversed(phases) if step >= start) for step in numbers]
             alpha_by_run[name] = values if len(phases) > 1 else values[0]
-        elif (recorded := series.recorded_alpha(last)) is not None:
+        elif (recorded := training_runs.recorded_alpha(last)) is not None:
             alpha_by_run[name] = recorded
             note = f"alpha of {name}: {recorded:g}, recorded in {members[-1].path}"
-            if series.recorded_alpha(opener(members[0].path)) != recorded:
-                values = [series.recorded_alpha(opener(member.path)) for member in members]
+            if training_runs.recorded_alpha(opener(members[0].path)) != recorded:
+                values = [training_runs.recorded_alpha(opener(member.path)) for member in members]
                 alpha_by_run[name] = [float("nan") if value is None else value for value in values]
                 note += ", different in earlier checkpoints (trained in phases)"
             notes.append(note)
     with output.progress(context.params["quiet"]) as start:
         measured_runs = {
-            name: series.Series(members, opener, split, device, start(f"measuring {name}"))
+            name: training_runs.Series(members, opener, split, device, start(f"measuring {name}"))
             for name, members in members_by_run.items()
         }
         dataset = measures.dtp(measured_runs, steps=steps, alpha=alpha_by_run, **options.chosen(context, "metric"))

@@ -47,7 +47,7 @@ def report(
 
     from cocos import measures, results
     from cocos.base import writing
-    from cocos.checkpoints import series
+    from cocos.checkpoints import runs as training_runs
     from cocos.reports import page
 
     page.writable(out)
@@ -62,7 +62,7 @@ def report(
                 source = measures.run(path)
             elif path.suffix == ".nc" and not path.is_dir():
                 source = results.open(path)
-            elif path.is_dir() and series.is_run(path):
+            elif path.is_dir() and training_runs.is_run(path):
                 opener = partial(options.open_source, context)
                 source = measures.run(path, loss, parameters=parameters, opener=opener, progress=start, **counted)
             else:

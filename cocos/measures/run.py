@@ -18,7 +18,8 @@ from cocos import losses, results
 from cocos.base import docstrings
 from cocos.base.errors import InputError, NotFinite
 from cocos.base.ranges import Share
-from cocos.checkpoints import Checkpoint, series
+from cocos.checkpoints import Checkpoint
+from cocos.checkpoints import runs as training_runs
 from cocos.counting import averages, findings
 from cocos.counting.findings import Finding
 from cocos.counting.statistics import BATCH_NUMBERS, BY_NAME
@@ -187,14 +188,14 @@ def _in_order(
     return [(step, *entry) for step, entry in zip(at, entries, strict=True)], notes
 
 
-def members_of(paths: Sequence[Path], given: bool = False) -> tuple[list[series.Member], list[int], list[str]]:
+def members_of(paths: Sequence[Path], given: bool = False) -> tuple[list[training_runs.Member], list[int], list[str]]:
     """Find the checkpoints of one run, their steps, and notes on both.
 
     Args:
         paths: its folder, or its files.
         given: the steps are given, so nothing is said of the numbers in the names.
     """
-    runs = series.files(paths)
+    runs = training_runs.find_runs(paths)
     if len(runs) > 1:
         raise InputError(f"{len(runs)} runs: {', '.join(runs)}; name one")
     ((name, members),) = runs.items()
@@ -203,10 +204,10 @@ def members_of(paths: Sequence[Path], given: bool = False) -> tuple[list[series.
         names = [each.name for each in members if each.step is None]
         more = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
         notes.append(f"left out, without a step in the name: {', '.join(names[:MOST_NAMES])}{more}")
-        members = sorted(numbered, key=lambda each: (each.step, series.natural(each.name)))
-    at = series.steps({name: members})
+        members = sorted(numbered, key=lambda each: (each.step, training_runs.natural_key(each.name)))
+    at = training_runs.common_steps({name: members})
     if at is None and not given:
-        notes.append(series.unnumbered({name: members}))
+        notes.append(training_runs.explain_order({name: members}))
     return members, list(range(len(members))) if at is None else at, notes
 
 
