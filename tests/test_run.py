@@ -366,7 +366,7 @@ def test_what_is_no_run_gets_a_sentence(tmp_path, monkeypatch):
         (["bare.jsonl"], "bare.jsonl is no result of a run, or a damaged one (no loss_parameters)"),
         (["begun.jsonl", "--loss", "triplet"], "--loss: begun.jsonl contains the numbers of one loss"),
         (["store"], "give store/run.jsonl itself"),
-        (["empty"], "empty: there is no file with one of the suffixes"),
+        (["empty"], "empty: no checkpoint, expected"),
         (["one", "two"], "2 runs: one, two; name one"),
         (["bad"], "none of 2 checkpoints can be measured, all for one reason"),
         (["curve.nc"], "expected a Dataset of cocos run"),
