@@ -7,7 +7,8 @@ import torch
 from safetensors.torch import load_file
 
 import cocos
-from cocos.base import cache, writing
+from cocos.base import writing
+from cocos.checkpoints import cache
 
 ABOUT = {"checkpoint": "a" * 64, "data": "b" * 64, "device": "cpu"}
 ROWS = torch.arange(16.0).reshape(8, 2)

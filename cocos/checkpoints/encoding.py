@@ -14,8 +14,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from cocos.base import cache, user_code
+from cocos.base import user_code
 from cocos.base.errors import InputError, NotFinite, nearest
+from cocos.checkpoints import cache
 from cocos.checkpoints.pictures import IMAGES_AT_ONCE, Preparation
 from cocos.data import KINDS, Side, TrainingSet
 from cocos.embeddings import Embeddings
