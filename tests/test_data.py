@@ -610,3 +610,31 @@ def test_parquet_without_pyarrow_names_the_extra(tmp_path, monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "pyarrow.parquet", None)
     with pytest.raises(InputError, match=r"cocos-metric\[data\]"):
         data.find(tmp_path / "a.parquet").load()
+
+
+@pytest.mark.parametrize("noise", [0, 1e-7])
+def test_embedded_images_stored_five_times_are_one(noise, tmp_path):
+    """Expected values by the published rule, which takes every fifth image (`i2t` and `t2i` of VSE++)."""
+    generator = np.random.default_rng(5)
+    images = generator.normal(size=(50, 12))
+    captions = np.repeat(images, 5, 0) + 1.6 * generator.normal(size=(250, 12))
+    unit = [rows / np.linalg.norm(rows, axis=1, keepdims=True) for rows in (images, captions)]
+    scores, match = unit[0] @ unit[1].T, np.arange(50)[:, None] == np.arange(250) // 5
+    ranks = {
+        "i2t": (scores > np.where(match, scores, -9).max(axis=1, keepdims=True)).sum(axis=1),
+        "t2i": (scores > scores[np.arange(250) // 5, np.arange(250)]).sum(axis=0),
+    }
+    copies = np.repeat(images, 5, 0) * (1 + noise * generator.normal(size=(250, 1)))
+    np.savez(tmp_path / "a.npz", img_embs=copies.astype("f4"), cap_embs=captions.astype("f4"))
+    dataset = cocos.measures.evaluate(cocos.open(tmp_path / "a.npz"), ks=[1, 5, 10])
+    for direction, rank in ranks.items():
+        for k in (1, 5, 10):
+            assert dataset[f"R@{k}"].sel(direction=direction).item() == pytest.approx(100 * (rank < k).mean())
+
+
+def test_run_that_ranks_own_ids_is_noted(tmp_path):
+    lines(tmp_path / "qrels.txt", "a 0 b 1", "b 0 c 1")
+    for name, rows, number in (("own", ("a Q0 a 1 2 x", "a Q0 b 2 1 x", "b Q0 c 1 2 x"), "1 of 2"), ("other", (), "")):
+        run = lines(tmp_path / f"{name}.trec", *(rows or ("a Q0 b 1 2 x", "b Q0 c 1 2 x")))
+        notes = cocos.open(run, data=tmp_path / "qrels.txt").embed().notes
+        assert any("own id" in note for note in notes) == bool(rows) and (not rows or number in str(notes))

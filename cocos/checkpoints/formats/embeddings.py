@@ -17,6 +17,7 @@ from cocos.checkpoints import inventory, recorded
 from cocos.checkpoints.checkpoint import Checkpoint, holding
 from cocos.checkpoints.files import File, plain, reading
 from cocos.data import AnnotatedRows
+from cocos.data.precomputed import CAPTIONS_PER_IMAGE
 from cocos.embeddings import Embeddings, annotations
 from cocos.embeddings.matrices import npy_header
 
@@ -307,6 +308,9 @@ def load(file: File, data=None) -> Checkpoint:
     wanted = [name for name in dict.fromkeys((*wanted, *TEXT_ARRAYS)) if name in arrays]
     more = {} if labelled or "directions" not in arrays else {"directions": _names(file, arrays["directions"])}
     tensors = {name: tensor(file, name, arrays[name]) for name in wanted if name not in {"directions", "mark_name"}}
+    images = len(tensors.get("query", ()))
+    if directions == IMAGE_TEXT:
+        tensors |= merge_copies(tensors)
     more["marks"] = marks_of(file.path, tensors, arrays.get("mark_name"))
     folder = Path(data) if data is not None else Path(file.path).parent
     said = made.get("notes")
@@ -316,6 +320,8 @@ def load(file: File, data=None) -> Checkpoint:
     more["notes"] = tuple(str(each)[:MAX_NOTE] for each in said[:MAX_NOTES]) if isinstance(said, list) else ()
     found = _embeddings(file, tensors, more, folder)
     notes = [f"{file.path}: {other} is read as {name}" for other, name in here.items() if other != name]
+    if len(tensors.get("query", ())) < images:
+        notes.append(f"{file.path}: {CAPTIONS_PER_IMAGE} equal rows of an image, one per caption, are one query")
     notes += [f"{file.path}: {noise} samples have the label -1, noise, and no positive"] if noise else []
     notes += [f"{file.path}: not used: {', '.join(unused[:8])}"] if unused else []
     if not labelled and "query_group" not in tensors:
@@ -354,6 +360,23 @@ def load(file: File, data=None) -> Checkpoint:
         **settings.fields(),
         notes=(*notes, *settings.notes),
     )
+
+
+def merge_copies(tensors: Mapping[str, Any]) -> dict[str, Any]:
+    """Return one of five consecutive copies of each image, and groups, if images are stored once per caption.
+
+    VSE++ encodes an image with each of its captions (`encode_data`), so the copies differ by rounding.
+    """
+    query, candidate = (torch.as_tensor(tensors[side]) for side in TWO_SIDED)
+    images, rest = divmod(len(query), CAPTIONS_PER_IMAGE)
+    if rest or not images or len(query) != len(candidate) or "query_group" in tensors:
+        return {}
+    copies = query.unflatten(0, (images, CAPTIONS_PER_IMAGE)).double()
+    if not torch.allclose(copies, copies[:, :1].expand_as(copies), rtol=0, atol=1e-5 * float(copies.abs().max())):
+        return {}
+    group = torch.arange(images)
+    groups = {"query_group": group, "candidate_group": group.repeat_interleave(CAPTIONS_PER_IMAGE)}
+    return {"query": query[::CAPTIONS_PER_IMAGE].contiguous()} | groups
 
 
 def candidates(file: File) -> Embeddings | None:

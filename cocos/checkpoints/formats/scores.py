@@ -295,6 +295,13 @@ def _run(file: File, data: Any) -> Scores:
     unjudged = (there & ~lists.padded(file.path, known, 0).bool()).nonzero()
     note = f"{len(lists.queries)} queries of the run are judged in {where}"
     absent = len(judged) - len(lists.queries)
+    notes = [NO_BATCHES, note + (f"; {absent} judged queries are not in the run" if absent else "")]
+    listed = zip(lists.queries, lists.listed, strict=True)
+    if own := sum(query in {names[index] for index in rows} for query, rows in listed):
+        notes.append(
+            f"{own} of {len(lists.queries)} queries rank a document with their own id, which counts like any other, as "
+            "in trec_eval; BEIR and MTEB remove it"
+        )
     return Scores(
         lists.padded(file.path, [score for own in lists.scores for score in own], 0.0),
         (grade > 0) & there,
@@ -304,7 +311,7 @@ def _run(file: File, data: Any) -> Scores:
         marks={"unjudged": unjudged} if len(unjudged) else None,
         candidate_index=lists.index(file.path),
         names=lists.names,
-        notes=(NO_BATCHES, note + (f"; {absent} judged queries are not in the run" if absent else "")),
+        notes=tuple(notes),
     )
 
 
