@@ -240,7 +240,7 @@ def test_precisions_that_are_not_reached_are_named_and_equal_cut_offs_are_one():
     np.testing.assert_allclose(data["cutoff"], [0.7])
     assert data["target"].values.tolist() == [0.6] and data.attrs["not_reached"] == "0.9"
     text = "\n".join(map(str, reports.tables("thresholds", data)))
-    assert "precisions that no cut-off reaches: 0.9" in text
+    assert "not reached: 0.9" in text
     spread = data.assign(returned_band=data["returned_band"] + [[[0], [4], [9]]])
     assert "7 (3 to 12)" in "\n".join(map(str, reports.tables("thresholds", spread)))
     nothing = measures.thresholds(embeddings, cutoffs=(0.95,))

@@ -183,11 +183,11 @@ def test_table_and_document_agree_with_dataset(embeddings):
         row = dict(zip(listed.columns, cells, strict=True))
         one = {key: data[key].values[place].item() for key in data.data_vars}
         assert row["candidate"].startswith(f"{one['candidate_index']}  caption {one['candidate_index']} ?[1m of a")
-        assert row["candidate"].endswith("…") and row["share"] == f"{one['share']:.4g}"
+        assert row["candidate"].endswith("…") and row["share of the unit"] == f"{one['share']:.4g}"
         assert row["positive"] == ("yes" if one["positive"] else "no")
-        assert row["contributes"] == ("yes" if not one["positive"] and one["share"] > 0.01 else "no")
+        assert cells[-1] == ("yes" if not one["positive"] and one["share"] > 0.01 else "no")
     numbers = dict(totals.rows)
-    assert "query: asked" in totals.notes and numbers["contributing negatives"] == str(data.attrs["contributing"])
+    assert "query text: asked" in totals.notes and numbers["contributing"] == str(data.attrs["contributing"])
     given = {"row": 4, "direction": "c2q", "batch_size": "all", "top": None}
     once = table("contributors", measures.contributors(embeddings, "triplet", **given))
     assert len(once.rows) == 30

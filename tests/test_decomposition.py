@@ -463,7 +463,7 @@ def test_forces_on_proxies_are_those_of_autograd_and_of_a_loop(name, monkeypatch
     for key, values in seen.items():
         np.testing.assert_allclose(data[f"proxy_{key}"], np.mean(values, axis=0), rtol=1e-9, atol=1e-12, err_msg=key)
     assert data["proxy_pull_norm"][6] == 0 and (data["proxy_push_norm"] > 0).all()
-    values = reports.document("decomposition", data)["values"]
+    values = reports.document("decomposition", data)
     assert values["proxy_net_norm"]["mean"] == pytest.approx(np.mean(seen["net_norm"]))
     assert ("proxy_radial_fraction" in values) == (loss.metric == "cosine")
     ax = plots.decomposition(data, ax=plt.figure().subplots())

@@ -126,7 +126,7 @@ def test_alpha_changes_with_the_phase_and_with_the_class():
 def test_the_command_takes_alpha_by_phase(folders):
     alpha = ("--alpha", "plain=28,34@2", "--alpha", "warp=1.5")
     document = json.loads(call("plain", "warp", *alpha, "--json", "--out", "a.nc").stdout)
-    assert document["values"]["alpha"] == {"plain": 34, "warp": 1.5}
+    assert document["alpha"] == {"plain": 34, "warp": 1.5}
     each = results.open("a.nc")["alpha_each"]
     assert each.sel(run="plain")[:, 0].values.tolist() == [28, 34, 34]
     assert each.sel(run="warp")[0].values.tolist() == [1.5, 1.5]
@@ -170,7 +170,7 @@ def folders(tmp_path, monkeypatch):
 def test_a_folder_is_a_run_and_epoch_2_stands_before_epoch_10(folders):
     done = call("plain", "warp", "--alpha", "warp=21", "--json", "--out", "both.pdf")
     assert done.exit_code == 0 and (folders / "both.pdf").read_bytes().startswith(b"%PDF")
-    values = json.loads(done.stdout)["values"]
+    values = json.loads(done.stdout)
     assert list(values["average"]["plain"]) == ["1", "2", "10"] and list(values["average"]) == ["plain", "warp"]
     np.testing.assert_allclose(list(values["average"]["warp"].values()), [2, 4, 20], rtol=1e-12)
     assert values["alpha"] == {"plain": None, "warp": 21} and "alpha_correlation" not in values
@@ -197,10 +197,10 @@ def test_files_are_one_run_and_the_dataset_says_which(folders):
     unnumbered = json.loads(
         call(one, other, "--json", "--out", "two.nc").stdout
     )  # in the order in which they are given
-    average = unnumbered["values"]["average"][folders.name]
+    average = unnumbered["average"][folders.name]
     assert list(average) == ["0", "1"] and average["1"] == pytest.approx(1)
     given = json.loads(call(one, other, "--steps", "3,7", "--json", "--out", "two.nc").stdout)
-    assert list(given["values"]["average"][folders.name]) == ["3", "7"]
+    assert list(given["average"][folders.name]) == ["3", "7"]
 
 
 @pytest.mark.parametrize(
@@ -228,10 +228,10 @@ def test_the_alpha_that_a_checkpoint_recorded_is_that_of_its_run(folders, monkey
 
     monkeypatch.setattr(checkpoints, "open", recorded)
     done = call("plain", "warp", "--json", "--out", "a.nc")
-    assert json.loads(done.stdout)["values"]["alpha"] == {"plain": None, "warp": 19}
+    assert json.loads(done.stdout)["alpha"] == {"plain": None, "warp": 19}
     assert "note: alpha of warp: 19, recorded in warp/epoch_10.npz" in done.stderr
     given = call("plain", "warp", "--alpha", "warp=4", "--alpha", "plain=5", "--json", "--out", "a.nc")
-    assert json.loads(given.stdout)["values"]["alpha"] == {"plain": 5, "warp": 4}
+    assert json.loads(given.stdout)["alpha"] == {"plain": 5, "warp": 4}
 
 
 @pytest.mark.parametrize(

@@ -324,7 +324,7 @@ def test_the_command_prints_the_metrics_in_percent(labelled_file):
         assert document[name]["mean"] == pytest.approx(value, abs=1e-9)
     assert (document["targets"], document["impostors"], document["identities"]) == (600, 28_080, 40)
     text = call("evaluate", "set.npz", "--verification", "--metric", "euclidean", "--out", "found.nc").stdout
-    assert "TAR@FAR=0.0001" in text and ["impostor", "pairs", "28080"] in [line.split() for line in text.splitlines()]
+    assert "TAR@FAR=0.0001" in text and ["impostors", "28080"] in [line.split() for line in text.splitlines()]
     saved = results.open("found.nc")
     assert str(table("verification", saved)) in text and saved.attrs["metric"] == "euclidean"
     with open("t.txt", "w", encoding="utf-8") as file:

@@ -23,14 +23,14 @@ from cocos.embeddings.scores import Pairs
 from cocos.measures.shared.prepared import Run, drawn_from, loss_for, planned, prepare
 
 CONTRIBUTOR_LABELS = {
-    "candidate_index": ("row of the candidate in the embeddings", "1"),
+    "candidate_index": ("row of the candidate", "1"),
     "group": ("group of the candidate", "1"),
     "score": ("score", "score"),
     "weight": ("weight: below 0 pulls, above 0 pushes", "weight"),
-    "share": ("share of one weight's natural size", "share"),
-    "part": ("part of the push, or of the pull", "1"),
-    "held": ("part of the push, or of the pull, that it and those before it hold", "1"),
-    "positive": ("is a positive", "1"),
+    "share": ("share of the unit", "share"),
+    "part": ("push or pull fraction", "1"),
+    "held": ("cumulative fraction", "1"),
+    "positive": ("positive", "1"),
 }
 
 

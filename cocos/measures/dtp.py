@@ -19,12 +19,12 @@ NAMED_CLASSES = 5
 # Quantiles over the classes.
 CLASS_BAND = (0.05, 0.95)
 DTP_LABELS = {
-    "average": "distance to the own proxy, mean over classes of the mean over samples (AvgDTP)",
-    "low": "5th percentile over classes of the mean distance to the own proxy",
-    "high": "95th percentile over classes of the mean distance to the own proxy",
-    "per_class": "mean distance of the samples of a class to their proxy",
+    "average": "distance to proxy (AvgDTP)",
+    "low": "5th percentile over classes",
+    "high": "95th percentile over classes",
+    "per_class": "distance to proxy by class",
     "alpha": "boundary of the warp",
-    "alpha_each": "boundary of the warp at a step, for a class",
+    "alpha_each": "boundary of the warp by class",
 }
 
 

@@ -296,15 +296,15 @@ def landscape(
     unit = "nats" if "in nats" in (inspect.getdoc(type(chosen).value) or "") else "1"
     none, cells, slope = np.full(2, np.nan), ("y", "x"), f"{unit} per unit of distance"
     variables = {
-        "loss": (cells, fields["loss"], "loss of an embedding here", unit),
-        "height": (cells, fields["height"], "landscape whose slope is the gradient", unit),
+        "loss": (cells, fields["loss"], "loss", unit),
+        "height": (cells, fields["height"], "height", unit),
         "force_x": (cells, fields["force"][..., 0], "minus the gradient, to the right", slope),
         "force_y": (cells, fields["force"][..., 1], "minus the gradient, upwards", slope),
         "binary": (("other", *cells), fields["binary"], "loss with one other proxy alone", unit),
         "proxy_x": ("proxy", places[:, 0], "proxies, the own one first", "distance"),
         "proxy_y": ("proxy", places[:, 1], "proxies, the own one first", "distance"),
-        "predicted": ("axis", none if predicted is None else predicted, "minimum by Proposition III.2", "distance"),
-        "found": ("axis", none if found is None else found, "minimum by a descent along the gradient", "distance"),
+        "predicted": ("axis", none if predicted is None else predicted, "predicted minimum", "distance"),
+        "found": ("axis", none if found is None else found, "minimum by descent", "distance"),
         "x": ("x", x, "in the plane of the proxies", "distance"),
         "y": ("y", y, "in the plane of the proxies", "distance"),
         "axis": ("axis", ["x", "y"]),

@@ -989,16 +989,16 @@ def _dataset(both: Compared, attrs: dict) -> xr.Dataset:
         ratio[end, kind], gap[end, kind], part[end, kind] = each.ratio, each.off / scale, share
     a, b = both.first.rows, both.second.rows
     fits, largest = [fit(one, other) for one, other in zip(a, b, strict=True)], max(float(a.abs().max()), 1e-300)
-    places, of_a = ("end", "kind"), "gradient of B in parts of A's"
-    off = "largest difference from that ratio"
+    places, of_a = ("end", "kind"), "ratio B / A"
+    off = "largest difference"
     variables = {
         "ratio": (places, ratio, of_a),
         "gap": (places, gap, off, "largest weight"),
-        "part": (places, part, "part of A's weights"),
+        "part": (places, part, "weight fraction in A"),
         "row_ratio": ("row", [each.ratio for each in fits], of_a),
         "row_gap": ("row", [each.off / largest for each in fits], off, "largest gradient"),
         "row_end": ("row", np.array(ENDS)[both.layout.end.cpu().numpy()], "kind of row"),
-        "end": ("end", list(ENDS), "row that the gradient reaches"),
+        "end": ("end", list(ENDS), "gradient of"),
         "kind": ("kind", list(PAIR_KINDS), "kind of pair"),
     }
     gap_of_rows = float((b - a).abs().max()) / largest

@@ -9,7 +9,6 @@ import xarray as xr
 from cocos import losses, results
 from cocos.checkpoints import Checkpoint
 from cocos.counting import sharpness
-from cocos.counting.statistics import BATCH_NUMBERS
 from cocos.embeddings import Embeddings
 from cocos.embeddings.options import Sampling, sampled
 from cocos.engine import devices
@@ -23,9 +22,9 @@ USUAL_NOTE = (
     "recall rose up to about 16 of 127 and fell beyond, and the best settings had 7 to 34; other data need not share it"
 )
 SOLVE_LABELS = {
-    "effective": BATCH_NUMBERS["effective"].about,
-    "effective_mean": ("effective number of negatives, mean over the directions", "candidates"),
-    "tried_effective": ("effective number of negatives at the value, mean over the directions", "candidates"),
+    "effective": ("effective negatives", "candidates"),
+    "effective_mean": ("effective negatives, mean", "candidates"),
+    "tried_effective": ("effective negatives", "candidates"),
 }
 
 

@@ -36,26 +36,26 @@ CURVATURE_STEP = 1e-4
 # PyLate and of rerankers, and that of colpali-engine (https://github.com/illuin-tech/colpali/issues/372).
 TRIED_TEMPERATURES = (1.0, 0.02)
 EQUILIBRIUM_LABELS = {
-    "equilibrium_temperature": ("temperature at which dL/dscale is 0", "score"),
-    "equilibrium_scale": ("scale, 1/temperature, at which dL/dscale is 0", "1 / score"),
-    "low": ("lower end of the 95 % interval of the temperature", "score"),
-    "high": ("upper end of the 95 % interval of the temperature", "score"),
-    "held_temperature": ("temperature where a learned one stays: the equilibrium, or the clip", "score"),
-    "state": ("what a learned scale does", ""),
-    "effective": ("effective number of negatives at that temperature", "candidates"),
-    "effective_own": ("effective number of negatives at the loss's own temperature", "candidates"),
-    "slope_own": ("mean dL/dscale at the loss's own temperature", "score"),
-    "push_over_pull": ("total push over total pull at the loss's own values", "1"),
+    "equilibrium_temperature": ("equilibrium temperature", "score"),
+    "equilibrium_scale": ("equilibrium scale", "1 / score"),
+    "low": ("lower 95 % limit", "score"),
+    "high": ("upper 95 % limit", "score"),
+    "held_temperature": ("final learned temperature", "score"),
+    "state": ("learned scale", ""),
+    "effective": ("effective negatives there", "candidates"),
+    "effective_own": ("current effective negatives", "candidates"),
+    "slope_own": ("current slope dL/dscale", "score"),
+    "push_over_pull": ("current push over pull", "1"),
     "batches": ("full batches", "batches"),
-    "direction_temperature": ("temperature at which dL/dscale of one direction is 0", "score"),
-    "not_first": ("queries with a negative that scores as high as a positive, or higher", "queries"),
+    "direction_temperature": ("equilibrium temperature", "score"),
+    "not_first": ("queries without positive first", "queries"),
     "queries": ("queries", "queries"),
-    "equilibrium_bias": ("bias where a learned scale and bias stay", "1"),
-    "balanced_bias": ("bias at which push equals pull at the loss's own scale", "1"),
+    "equilibrium_bias": ("equilibrium bias", "1"),
+    "balanced_bias": ("bias where push equals pull", "1"),
     "score_low": ("smallest score", "score"),
     "score_high": ("largest score", "score"),
-    "effective_tried": ("effective number of negatives at a temperature that is tried", "candidates"),
-    "wanted_temperature": ("temperature with the wanted effective number of negatives", "score"),
+    "effective_tried": ("effective negatives", "candidates"),
+    "wanted_temperature": ("requested temperature", "score"),
 }
 
 
@@ -273,7 +273,7 @@ def _labelled(runs: Sequence[Run], columns: Sequence[dict[str, Any]], clip: floa
             rows = "tried" if name == "effective_tried" else "direction"
             variables[name] = ((rows, "batch_size")[-values.ndim :], values, *about)
     if "effective_tried" in variables:
-        variables["tried"] = ("tried", list(TRIED_TEMPERATURES), "temperature that is tried", "score")
+        variables["tried"] = ("tried", list(TRIED_TEMPERATURES), "temperature", "score")
     variables["batch_size"] = ("batch_size", [run.plan.batch_size for run in runs], "rows of a batch", "rows")
     variables["direction"] = ("direction", [name for name, _, _ in first.sides])
     scale, bias = equilibrium.values(first.loss)

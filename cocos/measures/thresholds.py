@@ -24,38 +24,38 @@ CUTOFF_LEVELS = 101
 LEFT_RECALL = 0.98
 # Long name and units.
 CUTOFF_LABELS = {
-    "cutoff": ("cosine at or above which a candidate is returned", "score"),
-    "chosen": ("what the cut-off was chosen for", "1"),
-    "distance": ("the same as a Euclidean distance of unit vectors, at or below", "distance"),
-    "target": ("precision that the cut-off was chosen for", "1"),
-    "global_precision": ("positive among all returned pairs", "1"),
-    "global_recall": ("returned among all positive pairs", "1"),
+    "cutoff": ("cosine cut-off", "score"),
+    "chosen": ("reason for the cut-off", "1"),
+    "distance": ("Euclidean distance", "distance"),
+    "target": ("requested precision", "1"),
+    "global_precision": ("precision of all pairs", "1"),
+    "global_recall": ("recall of all pairs", "1"),
 }
 # The entry of a cut-off, long name and units.
 LEVEL_LABELS = {
     "level": ("cutoff", *CUTOFF_LABELS["cutoff"]),
     "level_distance": ("distance", *CUTOFF_LABELS["distance"]),
-    "level_precision": ("global_precision", "positive among all returned pairs, along the cut-offs", "1"),
-    "level_recall": ("global_recall", "returned among all positive pairs, along the cut-offs", "1"),
+    "level_precision": ("global_precision", "precision of all pairs", "1"),
+    "level_recall": ("global_recall", "recall of all pairs", "1"),
 }
 # Dims of one direction, long name and units.
 THRESHOLDS_LABELS = {
-    "returned": (("query", "cutoff"), "candidates returned to the query", "candidates"),
-    "precision": (("query", "cutoff"), "positive among those returned to the query", "1"),
-    "recall": (("query", "cutoff"), "returned among the positives of the query", "1"),
-    "returned_band": (("percentile", "cutoff"), "percentile over the queries of the candidates returned", "candidates"),
-    "precision_band": (("percentile", "cutoff"), "percentile over the queries of their precision", "1"),
-    "recall_band": (("percentile", "cutoff"), "percentile over the queries of their recall", "1"),
-    "none_returned": (("cutoff",), "queries with no candidate returned", "%"),
-    "no_positive": (("cutoff",), "queries with no positive returned", "%"),
-    "query_index": (("query",), "row of the query in the embeddings", "1"),
+    "returned": (("query", "cutoff"), "candidates returned", "candidates"),
+    "precision": (("query", "cutoff"), "precision", "1"),
+    "recall": (("query", "cutoff"), "recall", "1"),
+    "returned_band": (("percentile", "cutoff"), "candidates returned", "candidates"),
+    "precision_band": (("percentile", "cutoff"), "precision", "1"),
+    "recall_band": (("percentile", "cutoff"), "recall", "1"),
+    "none_returned": (("cutoff",), "queries without candidates", "%"),
+    "no_positive": (("cutoff",), "queries without positives", "%"),
+    "query_index": (("query",), "row of the query", "1"),
     "level_returned": (
         ("percentile", "level"),
-        "percentile over the queries of the candidates returned, along the cut-offs",
+        "candidates returned",
         "candidates",
     ),
-    "level_none": (("level",), "queries with no candidate returned, along the cut-offs", "%"),
-    "level_no_positive": (("level",), "queries with no positive returned, along the cut-offs", "%"),
+    "level_none": (("level",), "queries without candidates", "%"),
+    "level_no_positive": (("level",), "queries without positives", "%"),
 }
 
 

@@ -50,9 +50,9 @@ MOST_ROW_DIGITS = 15
 TRIAL_LABELS = {"1": True, "0": False, "target": True, "nontarget": False}
 
 VERIFICATION_LABELS = {
-    "value": "value of the metric",
-    "deviation": "standard deviation over the folds of the accuracy",
-    "threshold": "score from which on pairs are accepted",
+    "value": "value",
+    "deviation": "standard deviation",
+    "threshold": "accepted from this score",
 }
 
 

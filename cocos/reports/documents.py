@@ -31,42 +31,48 @@ MOST_SUSPECTS = 100
 OPTIONS = (
     *("eps", "batches", "batch_size", "sample", "copies", "same_group", "seed", "dtype", "device", "split", "metric"),
 )
-# Attributes that are results, in the order of tables; a label is given if it is not the name.
-RESULT_ATTRIBUTES = {
-    "pr_auc": "PR-AUC (%)",
-    **dict.fromkeys(("pairs", "positive_pairs", "not_reached", "parameter")),
-    **{"own": "current value", "by": "compared by", "level": "level of the intervals", "distance": None},
-    **{"gap": "distance of the minima", "predicted_as": "predicted minimum", "found_as": "minimum by descent"},
-    **{"lemma": "Lemma III.1", "trials": None, "targets": "target pairs", "impostors": "impostor pairs"},
-    **dict.fromkeys(("identities", "prior")),
-    **dict.fromkeys(("miss_cost", "false_accept_cost")),
-    **{"target": "requested effective negatives", "alpha_correlation": None, "row": "query row", "query_text": "query"},
-    **dict.fromkeys(("batch", "negatives")),
-    **{"contributing": "contributing negatives", "relative": None, "effective": "effective negatives"},
-    **{"positives": None, "push": "total push", "pull": "total pull", "left_out": None, "repeated": None},
-}
+# Attributes that are not in documents: written in another form, or texts for tables.
+HIDDEN = (
+    *("measure", "title", "torch", "unit", "share", "direction", "notes", "findings", "health", "footnotes", "undrawn"),
+    *("data_kind", "frozen"),
+)
+# Variables that are nested by coordinates first: key of the document, and axes.
+NESTED = {"same_gradient": ("kinds", "end", "kind"), "temperature": ("batch_sizes", "batch_size")}
 
 
 def generic(data: xr.Dataset) -> dict[str, Any]:
-    """Return version, file, loss and options; `directions`, name -> variable -> coordinate; `values` of no direction.
+    """Return version, file, loss and attributes; `directions`, name -> variable -> coordinate; and other variables.
 
     A variable over queries has its mean and its 5th, 50th and 95th percentile, one along an axis its values there,
     nested by their coordinates; of a long axis, a few. Matrices and histograms are left to plots and files.
     """
-    single = data.attrs.get("direction")
-    names = [str(name) for name in data["direction"].values] if "direction" in data.dims else [single] if single else []
+    content, single = header(data), data.attrs.get("direction")
+    names = data["direction"].values.tolist() if "direction" in data.dims else [single] if single else []
     directions: dict[str, dict] = {name: {} for name in names}
     values = directions[single] if single else {}
-    values |= {key: plain(data.attrs[key]) for key in RESULT_ATTRIBUTES if key in data.attrs}
-    for key, variable in data.data_vars.items():
-        if (shown := thinned(data, str(key))) is None:
+    values |= {key: plain(value) for key, value in results_of(data.attrs).items()}
+    if measure := NESTED.get(data.attrs["measure"]):
+        key, *axes = measure
+        nested = [name for name in data if data[name].dims == tuple(axes)]
+        values[key] = entries(data, nested, *axes)
+        data = data.drop_vars(nested)
+    for key in map(str, data.data_vars):
+        if (shown := thinned(data, key)) is None:
             continue
-        if "direction" in variable.dims:
+        if "direction" in data[key].dims:
             for name in names:
-                directions[name][str(key)] = _nested(shown.sel(direction=name, drop=True))
-        else:
-            values[str(key)] = _nested(shown)
-    return header(data) | {"directions": directions, "values": {} if single else values}
+                directions[name][key] = _nested(shown.sel(direction=name, drop=True))
+        elif key not in content:
+            values[key] = _nested(shown)
+    content |= {} if single else values
+    return content | {"directions": directions, "notes": results.lines(data.attrs)}
+
+
+def results_of(attrs: dict) -> dict[str, Any]:
+    """Return the attributes that are results, neither options nor provenance."""
+    known = {*OPTIONS, *HIDDEN, "cocos", "gradient"}
+    hidden = {name for name in attrs if name.startswith(("checkpoint_", "loss"))} | known
+    return {name: value for name, value in attrs.items() if name not in hidden and np.ndim(value) == 0 and value != ""}
 
 
 def with_texts(data: xr.Dataset, labels: Callable[[int], str] | None = None, query: str | None = None) -> xr.Dataset:
@@ -193,55 +199,15 @@ def entries(data: xr.Dataset, names: Iterable[Hashable], *axes: str) -> dict[str
 
 def verification(data: xr.Dataset) -> dict[str, Any]:
     """Return metric -> mean, standard deviation over the folds, and threshold."""
-    keys = ("metric", "trials", "targets", "impostors", "identities", "prior", "miss_cost", "false_accept_cost")
-    content = origin(data.attrs) | {key: data.attrs.get(key) for key in ("split", "trained_with")}
-    content |= {"health": json.loads(data.attrs["health"])} | {key: plain(data.attrs[key]) for key in (*keys, "device")}
-    for name, entry in entries(data, ["value", "deviation", "threshold"], "metric").items():
-        content[name] = {"mean": entry["value"], "std": entry["deviation"], "threshold": entry["threshold"]}
-    return content
-
-
-def temperature(data: xr.Dataset) -> dict[str, Any]:
-    """Return an entry for each batch size, with the equilibrium of each direction."""
-    attrs, sizes = data.attrs, {}
-    for size in data["batch_size"].values.tolist():
-        single = data.sel(batch_size=size)
-        numbers = {str(name): plain(values) for name, values in single.data_vars.items() if not values.dims}
-        sides = single[["direction_temperature", "not_first", "queries"]]
-        sides = sides.rename(direction_temperature="equilibrium_temperature")
-        numbers["interval"] = [numbers.pop("low"), numbers.pop("high")]
-        if "tried" in data.dims:
-            numbers["span"] = [numbers.pop("score_low"), numbers.pop("score_high")]
-            numbers["effective_at"] = _nested(single["effective_tried"])
-        sizes[str(size)] = {"batch_size": size, **numbers, "directions": entries(sides, sides, "direction")}
-    keys = ("own_temperature", "own_bias", "trained_temperature", "clip", "metric", "wanted", "seed")
-    return origin(attrs) | {key: plain(attrs.get(key)) for key in keys} | {"batch_sizes": sizes}
-
-
-def solve(data: xr.Dataset) -> dict[str, Any]:
-    """Return the value of the parameter, and the effective number of negatives there."""
-    keys = ("parameter", "own", "target", "batches", "batch_size", "seed")
-    return origin(data.attrs) | {
-        **{key: plain(data.attrs[key]) for key in keys},
-        "bound": data.attrs["bound"] or None,
-        "value": float(data["value"]),
-        "effective": float(data["effective_mean"]),
-        "directions": {name: float(single["effective"]) for name, single in results.sides(data).items()},
-        "tried": np.stack([data["tried_value"], data["tried_effective"]], axis=1).tolist(),
-    }
+    data = data.rename(value="mean", deviation="std")
+    names = ("mean", "std", "threshold")
+    return generic(data.drop_vars(names)) | entries(data, names, "metric")
 
 
 def landscape(data: xr.Dataset) -> dict[str, Any]:
-    """Return the proxies, and the minimum as predicted and found, (x, y) or None."""
-    attrs = data.attrs
-    content: dict[str, Any] = {"cocos": attrs["cocos"], "title": attrs["title"], "loss": loss_entry(attrs)}
-    content["proxies"] = np.stack([data["proxy_x"].values, data["proxy_y"].values], axis=1).tolist()
-    content["distance"] = float(attrs["distance"])
-    for name in ("predicted", "found"):
-        exists = name in data and bool(np.isfinite(data[name]).all())
-        content[name] = data[name].values.tolist() if exists else None
-    content["converged"] = bool(attrs.get("converged", True))
-    return content | {name: attrs.get(name) for name in ("predicted_as", "found_as", "gap", "lemma")}
+    """Return the minimum as predicted and found, (x, y) or None."""
+    ends = {name: _listed(data[name]) for name in ("predicted", "found")}
+    return generic(data) | {name: None if None in end else end for name, end in ends.items()}
 
 
 def count(data: xr.Dataset | dict[str, xr.Dataset]) -> dict[str, Any]:
@@ -392,23 +358,6 @@ def verify(data: xr.Dataset) -> dict[str, Any]:
     }
 
 
-def same_gradient(data: xr.Dataset) -> dict[str, Any]:
-    """Return the verdict on two gradients, and their ratio for each kind of pair."""
-    kinds = [
-        {"reaches": end, "kind": kind} | numbers
-        for end, by_kind in entries(data, ("ratio", "gap", "part"), "end", "kind").items()
-        for kind, numbers in by_kind.items()
-        if numbers["part"] is not None
-    ]
-    keys = ("a", "b", "verdict", "next", "found", "pairs", "hard_negatives", "batches", "seed", "dtype", "tolerance")
-    keys += ("ratio", "gap", "cosine", "value_a", "value_b")
-    return {key: plain(data.attrs[key]) for key in keys} | {
-        "same": bool(data.attrs["same"]),
-        "kinds": kinds,
-        "notes": results.lines(data.attrs),
-    }
-
-
 def diff(data: xr.Dataset) -> dict[str, Any]:
     """Return the paired difference of each metric, and the queries that changed most."""
     attrs, directions = data.attrs, {}
@@ -474,9 +423,6 @@ DOCUMENTS: dict[str, Callable[[xr.Dataset], dict[str, Any]]] = {
     "evaluate": evaluate,
     "landscape": landscape,
     "run": run,
-    "same_gradient": same_gradient,
-    "solve": solve,
-    "temperature": temperature,
     "verification": verification,
     "verify": verify,
 }

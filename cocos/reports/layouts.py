@@ -1,8 +1,7 @@
 """Tables of the measures that have a layout of their own."""
 
 import re
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import xarray as xr
@@ -12,7 +11,7 @@ from cocos.base import terminal
 from cocos.counting import findings, shares
 from cocos.measures.diff import COMPARED, EQUAL_VALUES
 from cocos.reports import documents
-from cocos.reports.tables import TEXT_LENGTH, Table, generic, head, next_steps, number, parameter_values, spread
+from cocos.reports.tables import TEXT_LENGTH, Table, generic, head, next_steps, spread
 
 # Columns of the rules and of the filters of an audit.
 RULE_COLUMNS = {"share": "of negatives", "push_share": "of push", "placebo": "random", "met": "queries"}
@@ -26,11 +25,6 @@ KNOWN_RULE = "group"
 RECALL = re.compile("R@|average_recall")
 # Units of numbers with two decimals.
 TWO_DIGITS = ("%", "candidates", "queries", "rank", "dimensions")
-# Headings of the numbers that `whatif` compares.
-REPLAYED = {
-    **{"contributing": "count", "idle": "idle %", "relative": "relative", "effective": "effective"},
-    **{"push": "push", "hardest_share": "heaviest"},
-}
 TextOfRow = Callable[[int], str]
 
 
@@ -170,24 +164,6 @@ def difference(value: float | None) -> str:
     return "" if value is None else "0" if value == 0 else f"{value:.1e}"
 
 
-def same_gradient(data: xr.Dataset) -> list[Table]:
-    """Return the verdict on two gradients, and a row for each kind of pair by the rows that its gradient reaches."""
-    entries, rows = documents.same_gradient(data), []
-    for kind in entries["kinds"]:
-        ratio = "only in B" if kind["ratio"] is None else f"{kind['ratio']:.4g}"
-        rows.append((kind["reaches"], kind["kind"], percent(kind["part"]), ratio, difference(kind["gap"])))
-    hard = f", {entries['hard_negatives']} hard negatives each" if entries["hard_negatives"] else ""
-    lines = [f"A  {entries['a']}", f"B  {entries['b']}", f"verdict: {entries['verdict']}"]
-    lines += [f"next: {entries['next']}"] if entries["next"] else []
-    lines.append(
-        f"{entries['pairs']} pairs{hard}; largest difference {difference(entries['gap'])} of the largest gradient, "
-        f"cosine {entries['cosine']:.6g}; tolerance {entries['tolerance']:g} in {entries['dtype']}"
-    )
-    note = "part of A: of its weights |dL/d cosine|; difference: from the ratio, relative to the largest weight"
-    columns = ("gradient of", "pairs", "part of A", "B / A", "difference")
-    return [Table(columns, tuple(rows), tuple(lines), (note,))]
-
-
 def diff(data: xr.Dataset) -> list[Table]:
     """Return a row for each number that changed: both means, the paired difference and its p-value; and the queries."""
     first, second = (str(name) for name in data["version"].values)
@@ -247,71 +223,18 @@ def paired_change(values: xr.Dataset, digits: int) -> str:
 
 def replay(data: xr.Dataset) -> list[Table]:
     """Return the means of each variant, and the paired change of the number by which variants are compared."""
-    by, rows, lines = data.attrs["by"], [], []
+    by = data.attrs["by"]
     digits = 2 if by in {"push", "hardest_share"} else 1
     hidden = ("contributing", "idle") if data.attrs.get("share") == "unknown" else ("relative",)
-    metrics = [name for name in REPLAYED if name == by or name not in {*hidden, "push"}]
-    for side, single in results.sides(data).items():
-        for variant in single["variant"].values:
-            values = single.sel(variant=variant)
-            means = [number(values["mean"].sel(metric=name), 3) for name in metrics]
-            rows.append((f"{side} {variant}", *means, paired_change(values.sel(metric=by), digits)))
-        compared = single.sel(metric=by)
-        change = abs(compared["difference"]).where((compared["low"] > 0) | (compared["high"] < 0), 0)
-        largest = compared.isel(variant=int(change.argmax("variant")))
-        before = float(largest["base"])
-        values = f"{by} {before:.3g} -> {before + float(largest['difference']):.3g}"
-        text = f"largest change at {largest['variant'].item()}, {values}"
-        lines.append(f"{side}: {text if bool(change.any()) else f'no significant change of {by}'}")
-    note = (
-        f"count: contributing negatives per query ({shares.above(data.attrs)}); idle: queries without any; effective: "
-        "effective number of negatives; heaviest: push fraction of the heaviest negative; change: mean paired "
-        f"difference of {by} with its {100 * data.attrs['level']:g} % interval, not adjusted for the number of rows"
-    )
-    columns = ("", *(REPLAYED[name] for name in metrics), "change")
-    return [Table(columns, tuple(rows), (*lines, *head(data)), (note, data.attrs["frozen"]))]
-
-
-def solve(data: xr.Dataset) -> list[Table]:
-    """Return the value of the parameter with the effective number of negatives there, and the count to type next."""
-    table, *rest = generic(data)
-    parameter, value = data.attrs["parameter"], f"{float(data['value']):.6g}"
-    effective, target = float(data["effective_mean"]), float(data.attrs["target"])
-    line = f"{parameter} {value}: {effective:.5g} effective negatives (requested: {target:g})"
-    return [replace(table, head=(line, *table.head), typed=_count_with(data, {parameter: value})), *rest]
-
-
-def temperature(data: xr.Dataset) -> list[Table]:
-    """Return the equilibrium of each batch size, and the count to type next."""
-    table, *rest = generic(data)
-    lines, steps = [], ()
-    for size in data["batch_size"].values.tolist():
-        single = data.sel(batch_size=size)
-        equilibrium, state = float(single["equilibrium_temperature"]), str(single["state"].item())
-        if state == "settles":
-            current = f"scale {1 / equilibrium:.4g}, current {1 / data.attrs['own_temperature']:.4g}"
-            lines.append(f"batch size {size}: equilibrium temperature {equilibrium:.4g} ({current})")
-        else:
-            end = {"falls": "falls towards 0", "flat": "has no effect"}.get(state, "grows to its largest value")
-            lines.append(f"batch size {size}: no equilibrium, the scale {end} (at most {data.attrs['clip']:g})")
-        temperature = float(single["held_temperature"])
-        if np.isfinite(temperature):
-            scaled = "scale" in documents.loss_entry(data.attrs)["parameters"]
-            changed = {"scale": f"{1 / temperature:.6g}"} if scaled else {"temperature": f"{temperature:.6g}"}
-            if "equilibrium_bias" in single and np.isfinite(bias := float(single["equilibrium_bias"])):
-                changed["bias"] = f"{bias:.6g}"
-            steps = _count_with(data, changed, batch_size=size)
-    return [replace(table, head=(*lines, *table.head), typed=steps), *rest]
-
-
-def _count_with(data: xr.Dataset, changed: Mapping[str, str], **options: int) -> tuple:
-    """Return the count with other parameters of the loss as the command to type next."""
-    loss = documents.loss_entry(data.attrs)
-    values = parameter_values(loss["parameters"] | changed)
-    return next_steps(data.attrs, "count", {"loss": loss["name"], "param": values} | options)
+    means = data["mean"].sel(metric=[name for name in data["metric"].values if name == by or name not in hidden])
+    sides = [single.sel(metric=by) for single in results.sides(data).values()]
+    variants = range(data.sizes["variant"])
+    changes = [[paired_change(single.isel(variant=k), digits) for k in variants] for single in sides]
+    small = means.drop_attrs().to_dataset("metric").assign_attrs(data.attrs)
+    small["idle"].attrs["units"] = "%"
+    return generic(small.assign(change=(("direction", "variant"), changes, {"long_name": f"change of {by}"})))
 
 
 LAYOUTS: dict[str, Callable[..., list[Table]]] = {
-    **{"audit": audit, "diff": diff, "evaluate": evaluate, "replay": replay, "same_gradient": same_gradient},
-    **{"solve": solve, "temperature": temperature, "verify": verify},
+    **{"audit": audit, "diff": diff, "evaluate": evaluate, "replay": replay, "verify": verify},
 }

@@ -13,7 +13,7 @@ from rich.text import Text
 
 from cocos.base import terminal
 from cocos.counting import findings, shares
-from cocos.reports.documents import RESULT_ATTRIBUTES, coordinate, plain, thinned
+from cocos.reports.documents import coordinate, loss_entry, plain, results_of, thinned
 
 # Variables in the tables of a measure that has more than a line holds; documents have all.
 SHOWN = {
@@ -23,8 +23,18 @@ SHOWN = {
     "weight_map": ("negatives", "weighed", "contributing", "pulled"),
     "dtp": ("average", "low", "high", "alpha"),
     "landscape": ("predicted", "found"),
+    "replay": ("contributing", "idle", "relative", "effective", "hardest_share", "change"),
+    "same_gradient": ("part", "ratio", "gap"),
     "solve": ("value", "effective"),
-    "temperature": ("equilibrium_temperature", "low", "high", "effective", "effective_own"),
+    "temperature": (
+        "state",
+        "equilibrium_temperature",
+        "low",
+        "high",
+        "effective",
+        "effective_own",
+        "equilibrium_bias",
+    ),
 }
 # Spaces between two columns, and characters that the first column keeps where numbers take the rest of the line.
 COLUMN_GAP, FIRST_COLUMN = 2, 24
@@ -107,16 +117,22 @@ class Table:
         """Write the table in lines of at most `width` characters; None: no limit."""
         cells = [[_clean(cell) for cell in row] for row in (self.columns, *self.rows)]
         console = Console(width=width or NO_LIMIT, file=io.StringIO(), color_system=None, markup=False)
+        numbers = [] if self.left else range(1, len(self.columns))
+        narrow, full = {}, {}  # widths of columns of numbers, with headings on several lines and on one
+        for place in numbers:
+            words = [*cells[0][place].split(), *(row[place] for row in cells[1:])]
+            narrow[place], full[place] = max(map(len, words), default=0), max(len(row[place]) for row in cells)
+        first = min(max(len(row[0]) for row in cells), FIRST_COLUMN) if self.columns else 0
+        widths = full if first + sum(full.values()) + COLUMN_GAP * len(full) <= console.width else narrow
         grids = []
-        for block in self._blocks(cells, console.width) if self.rows or any(self.columns) else ():
+        for block in _blocks(widths, console.width - first) if self.rows or any(self.columns) else ():
             grid = Grid(box=None, padding=(0, COLUMN_GAP, 0, 0), pad_edge=False, show_header=any(self.columns))
-            for place in block:
-                text = self.left or place == 0
-                grid.add_column(
-                    Text(cells[0][place]), justify="left" if text else "right", overflow="fold", no_wrap=not text
-                )
+            places = [0, *block] if numbers else range(len(self.columns))
+            for place in places:
+                heading, align = Text(cells[0][place]), "right" if place in widths else "left"
+                grid.add_column(heading, justify=align, overflow="fold", width=widths.get(place))
             for row in cells[1:]:
-                grid.add_row(*(Text(row[place]) for place in block))
+                grid.add_row(*(Text(row[place]) for place in places))
             with console.capture() as capture:
                 console.print(grid)
             grids.append(capture.get())
@@ -129,20 +145,18 @@ class Table:
         lines = (line.rstrip() for part in parts if part.strip() for line in (*part.rstrip("\n").split("\n"), ""))
         return "\n".join(lines).rstrip("\n")
 
-    def _blocks(self, cells: list[list[str]], width: int) -> list[list[int]]:
-        """Return the columns of each block: columns of numbers that do not fit follow below, after the first column."""
-        blocks: list[list[int]] = [[]]
-        room = 0
-        for place in range(len(self.columns)):
-            longest = max(len(row[place]) for row in cells)
-            if room < longest + COLUMN_GAP and not self.left and len(blocks[-1]) > 1:
-                blocks.append([])
-            if not blocks[-1]:
-                blocks[-1], room = [0], width - min(max(len(row[0]) for row in cells), FIRST_COLUMN)
-            if place:
-                blocks[-1].append(place)
-                room -= longest + COLUMN_GAP
-        return blocks
+
+def _blocks(widths: Mapping[int, int], room: int) -> list[list[int]]:
+    """Return the columns of numbers of each block: columns that do not fit follow below."""
+    blocks: list[list[int]] = [[]]
+    left = room
+    for place, width in widths.items():
+        if left < width + COLUMN_GAP and blocks[-1]:
+            blocks.append([])
+            left = room
+        blocks[-1].append(place)
+        left -= width + COLUMN_GAP
+    return blocks
 
 
 def _clean(text: object) -> str:
@@ -156,14 +170,13 @@ def generic(data: xr.Dataset) -> list[Table]:
     A variable over queries is given by its mean, or its median, and its 5th to 95th percentile; of a long axis, a few
     places are listed.
     """
-    columns = [str(name) for name in data["direction"].values] if "direction" in data.dims else [""]
+    columns = data["direction"].values.tolist() if "direction" in data.dims else [""]
     rows, notes = [], {}
-    for key, name in RESULT_ATTRIBUTES.items():
-        label = name or key.replace("_", " ")
-        if isinstance(value := data.attrs.get(key), str):
-            notes[key] = f"{label}: {value}"
-        elif value is not None:
-            rows.append((label, number(value), *[""] * (len(columns) - 1)))
+    for key, value in results_of(data.attrs).items():
+        if isinstance(value, str):
+            notes[key] = f"{key.replace('_', ' ')}: {value}"
+        else:
+            rows.append((key.replace("_", " "), number(value), *[""] * (len(columns) - 1)))
     groups: dict[tuple, dict[str, xr.DataArray]] = {}
     for key in SHOWN.get(data.attrs["measure"], map(str, data.data_vars)):
         values = thinned(data, key) if key in data else None
@@ -173,35 +186,33 @@ def generic(data: xr.Dataset) -> list[Table]:
             if axis in values.dims:
                 notes[axis] = f"over queries: {middle} (5th to 95th percentile)"
         cells = _cells(values)
-        if axes := tuple(str(axis) for axis in cells.dims if axis != "direction"):
-            groups.setdefault((axes, "direction" in cells.dims), {})[key] = cells
+        if cells.dims in {(), ("direction",)}:
+            texts = cells.sel(direction=columns).values.tolist() if cells.dims else [cells.item()]
+            rows.append((label(data, key), *texts, *[""] * (len(columns) - len(texts))))
         else:
-            texts = cells.sel(direction=columns).values.tolist() if "direction" in cells.dims else [cells.item()]
-            rows.append((_label(*_described(data, key)), *texts, *[""] * (len(columns) - len(texts))))
-    tables = [_along(data, axes, variables) for (axes, _), variables in groups.items()]
+            groups.setdefault(cells.dims, {})[key] = cells
+    tables = [_along(data, variables) for variables in groups.values()]
     tables += [Table(("", *columns), tuple(rows))] if rows or not tables else []
-    tables[0] = replace(tables[0], head=head(data))
-    tables[-1] = replace(tables[-1], notes=(*tables[-1].notes, *notes.values()))
+    tables[0] = replace(tables[0], head=head(data), typed=_next_count(data))
+    tables[-1] = replace(tables[-1], notes=tuple(notes.values()))
     return tables
 
 
-def _along(data: xr.Dataset, axes: tuple[str, ...], variables: dict[str, xr.DataArray]) -> Table:
+def _along(data: xr.Dataset, variables: dict[str, xr.DataArray]) -> Table:
     """Return the table of variables along the same axes: a row for each direction and place, a column for each."""
     first = next(iter(variables.values()))
-    sides = data["direction"].values.tolist() if "direction" in first.dims else [None]
+    axes = [str(axis) for axis in first.dims if axis != "direction" or first.sizes[axis] > 1]
     rows = []
-    for side in sides:
-        arrays = [cells if side is None else cells.sel(direction=side) for cells in variables.values()]
-        for places in np.ndindex(*(first.sizes[axis] for axis in axes)):
-            at = dict(zip(axes, places, strict=True))
-            keys = [coordinate(first[axis].values[place]) for axis, place in at.items()]
-            if "candidate_index" in data and axes == ("candidate",):
-                row = data.isel(at)
-                keys = [str(int(row["candidate_index"])) + (f"  {number(row['text'])}" if "text" in row else "")]
-            rows.append((*([str(side)] if len(sides) > 1 else []), *keys, *(cells.isel(at).item() for cells in arrays)))
-    legend = [f"{name}: {label}" for name in (*axes, *variables) if (label := _label(*_described(data, name))) != name]
-    names = (*(["direction"] if len(sides) > 1 else []), *axes, *variables)
-    return Table(names, tuple(rows), notes=("; ".join(legend),))
+    for places in np.ndindex(*first.shape):
+        at = dict(zip(first.dims, places, strict=True))
+        keys = [coordinate(first[axis].values[at[axis]]) for axis in axes]
+        if "candidate_index" in data and axes == ["candidate"]:
+            row = data.isel(at)
+            keys = [str(int(row["candidate_index"])) + (f"  {number(row['text'])}" if "text" in row else "")]
+        numbers = [cells.isel(at).item() for cells in variables.values()]
+        if data.attrs["measure"] != "same_gradient" or set(numbers) != {"-"}:  # most kinds of pairs are absent
+            rows.append((" ".join(keys), *numbers))
+    return Table((" ".join(axes), *(label(data, name) for name in variables)), tuple(rows))
 
 
 def _cells(values: xr.DataArray) -> xr.DataArray:
@@ -231,14 +242,26 @@ def number(value: object, digits: int = 4) -> str:
     )
 
 
-def _described(data: xr.Dataset, name: str) -> tuple[str, str]:
-    """Return the label and the unit of a variable or an axis."""
-    attrs = data[name].attrs if name in data.variables else {}
-    return attrs.get("long_name", name), attrs.get("units", "1")
+def label(data: xr.Dataset, name: str) -> str:
+    """Return the long name of a variable, with its unit if it is percent."""
+    attrs = data[name].attrs
+    return attrs.get("long_name", name.replace("_", " ")) + (" (%)" if attrs.get("units") == "%" else "")
 
 
-def _label(label: str, units: str) -> str:
-    return f"{label} (%)" if units == "%" else label
+def _next_count(data: xr.Dataset) -> tuple[Step, ...]:
+    """Return the count with the solution of `solve`, or the equilibrium of the last batch size, to type next."""
+    if data.attrs["measure"] not in {"solve", "temperature"}:
+        return ()
+    parameters, options = loss_entry(data.attrs)["parameters"], {}
+    if data.attrs["measure"] == "solve":
+        changed = {data.attrs["parameter"]: float(data["value"])}
+    else:
+        last = data.isel(batch_size=-1)
+        temperature, options = float(last["held_temperature"]), {"batch_size": int(last["batch_size"])}
+        changed = {"scale": 1 / temperature} if "scale" in parameters else {"temperature": temperature}
+        changed |= {"bias": float(last["equilibrium_bias"])} if "equilibrium_bias" in last else {}
+    values = parameter_values(parameters | {name: f"{value:.6g}" for name, value in changed.items() if value == value})
+    return next_steps(data.attrs, "count", {"loss": data.attrs["loss"], "param": values} | options)
 
 
 def head(data: xr.Dataset) -> tuple[str, ...]:
@@ -246,6 +269,8 @@ def head(data: xr.Dataset) -> tuple[str, ...]:
     attrs = data.attrs
     side = str(attrs.get("direction", ""))
     lines = [attrs["title"] if side in attrs["title"] else f"{attrs['title']}, {side}", *findings.first(attrs)]
+    if "verdict" in attrs:
+        lines.append(f"verdict: {attrs['verdict']}")
     if "loss_repr" in attrs:
         lines.append(f"{attrs['loss_repr']}{f', {shares.above(attrs)}' if 'eps' in attrs else ''}")
     where = f" on {attrs['device']}" if "device" in attrs else ""
@@ -255,12 +280,12 @@ def head(data: xr.Dataset) -> tuple[str, ...]:
         lines.append(
             f"{batches} of {attrs['batch_size']} {attrs['sample']}, seed {attrs['seed']}; {attrs['dtype']}{where}"
         )
-    elif "seed" in attrs:
+    elif "seed" in attrs and "metric" in attrs:
         queries = ""
         if "query_index" in data:  # padded to the direction with the most
             counts = np.atleast_1d(data["query_index"].notnull().sum("query")).tolist()
             queries = f"{' and '.join(map(str, dict.fromkeys(counts)))} queries, "
-        lines.append(f"{attrs.get('metric', 'given').replace('_', ' ')} scores; {queries}seed {attrs['seed']}{where}")
+        lines.append(f"{attrs['metric'].replace('_', ' ')} scores; {queries}seed {attrs['seed']}{where}")
     if about := shares.about_weights(attrs) if "gradient" in attrs else "":
         lines.append(about)
     return tuple(lines)
