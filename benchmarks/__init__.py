@@ -1,1 +1,1 @@
-"""Benchmarks of a pass: time, memory, scaling and exactness. Run `python -m benchmarks`."""
+"""Speed (`python -m benchmarks.speed`, `.cuda`), exactness (`.exactness`) and detectors (`.alarms`, `.monitor`)."""

@@ -1,15 +1,15 @@
 """One draw of the exactness script: results of the engine against the definitions."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from benchmarks import adapter
 from benchmarks.draws import Draw, shares_eps
-from cocos import losses, measures
+from cocos import engine, losses, measures
+from cocos.engine import readers
 from tests import reference
 
 __all__ = ["Loss", "Pass", "Result", "Side", "counted", "sides"]
@@ -315,6 +315,11 @@ def _whole(one: Draw):
     return Batch(*(torch.arange(size) for size in sizes), paired=False)
 
 
+def run_readers(view: engine.View, wanted: list) -> list:
+    """Run readers on a view; a function of its own, so that tests can spoil its results."""
+    return engine.run(view, wanted)
+
+
 class Pass:
     """All readers that one draw needs, in one run for each batch, or in one for a stack of batches."""
 
@@ -323,8 +328,8 @@ class Pass:
         self._found: list | None = None
 
     def _readers(self) -> list:
-        made = [adapter.reader(each.loss, each.eps) for each in self.every]
-        return made + ([adapter.plain(name) for name in adapter.PLAIN] if self.beside else [])
+        made = [readers.of(each.loss, each.eps, relative=True) for each in self.every]
+        return made + ([readers.Ranks(), readers.PrecisionRecall(), readers.Histogram()] if self.beside else [])
 
     def found(self) -> list:
         """One list of results for each view."""
@@ -335,8 +340,8 @@ class Pass:
                 options = {"metric": self.one.metric, "same_group": self.one.same_group}
                 seen = self.one.embeddings
                 if not isinstance(batch, list) and batch is not None and not batch.square:
-                    seen = replace(seen, directions=seen.directions[:1])
-                found.append(adapter.passed(adapter.view(seen, batch, **options), self._readers()))
+                    seen = seen.single(seen.directions[0])
+                found.append(run_readers(engine.view(seen, batch, **options), self._readers()))
             self._found = found
         return self._found
 

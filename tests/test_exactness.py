@@ -8,7 +8,7 @@ import torch
 
 import oracles
 import reference
-from benchmarks import adapter, checks, compare, exactness
+from benchmarks import checks, compare, exactness
 from benchmarks.draws import draw
 from cocos import engine, losses
 from cocos.counting import weights
@@ -74,8 +74,8 @@ class Spoiled:
     """Results of the engine with one number changed."""
 
     def __init__(self, monkeypatch, key, change):
-        self.right, self.key, self.change = adapter.passed, key, change
-        monkeypatch.setattr(adapter, "passed", self)
+        self.right, self.key, self.change = compare.run_readers, key, change
+        monkeypatch.setattr(compare, "run_readers", self)
 
     def __call__(self, view, readers):
         found = self.right(view, readers)
@@ -114,7 +114,7 @@ def test_a_crash_is_a_mismatch_with_its_draw(monkeypatch):
     def fail(*_):
         raise ArithmeticError("nothing")
 
-    monkeypatch.setattr(adapter, "passed", fail)
+    monkeypatch.setattr(compare, "run_readers", fail)
     found = exactness.look(0).wrong
     assert found and all(each["draw"] == 0 for each in found) and "ArithmeticError: nothing" in found[0]["said"]
 
