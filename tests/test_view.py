@@ -13,7 +13,6 @@ from cocos.embeddings.batches import Batch
 from cocos.engine import devices, exact, sweep
 from cocos.engine.parts import Tally, zeros
 from cocos.engine.readers.rows import dense_rows
-from cocos.engine.skipped import Skipped
 
 METRICS = ("cosine", "dot", "euclidean", "squared_chord", "squared_euclidean")
 
@@ -221,8 +220,3 @@ def test_norms_and_products_that_are_kept_are_those_of_the_rows(turned, repeated
     sizes = torch.cat([torch.full_like(each, len(each)) for each in rows])
     own = torch.cat([(each[:, None] == each).sum(dim=1) for each in rows])
     assert torch.equal(view.sides[0].unsorted(view.negatives(0)), sizes - own)
-
-
-def test_a_query_skips_its_own_pairs_alone_where_others_have_more():
-    skipped = Skipped.of(torch.tensor([0, 0, 1, 2]), torch.tensor([1, 2, 0, 3]), 3)
-    assert skipped.holds(torch.arange(3), torch.arange(4)).nonzero().tolist() == [[0, 1], [0, 2], [1, 0], [2, 3]]

@@ -132,8 +132,6 @@ def _struct(view: View) -> structs.Struct:
     wide = view.origin is not None and view.origin.dtype == torch.float64
     metric = KERNEL_METRICS.get(view.metric, 0)
     made = structs.struct("view", d=view.width, blocks=view.blocks, tie=view.tie, metric=metric)
-    if view.skipped is not None:
-        made.set(skips=view.skipped.starts, skip=view.skipped.column)
     if view.origin is not None:
         made.set(origin=view.origin.float().contiguous(), centre=view.origin.double().contiguous())
     for k, (side, matrix, block) in enumerate(zip(view.sides, view.matrices, (view.rows, view.columns), strict=True)):

@@ -116,7 +116,7 @@ def tiles_of(view: View, tile: tuple[int, int], part: Part, *, stacked: bool = F
     buffer = torch.empty(tile, dtype=view.dtype, device=view.device)
     first = int(np.searchsorted(view.rows, part.rows.start, side="right")) - 1
     last = int(np.searchsorted(view.rows, part.rows.stop, side="left"))
-    runs = _runs(view, tile, first, last) if stacked and view.skipped is None else range(first, last + 1)
+    runs = _runs(view, tile, first, last) if stacked else range(first, last + 1)
     for k, end in pairwise(runs):
         if end - k > 1:
             yield _stacked(view, buffer, k, end)
@@ -165,10 +165,6 @@ def _finished(tile: Tile) -> Tile:
 
 def _mask(tile: Tile) -> None:
     """Set non-negatives to -inf; the host knows without a transfer which tiles contain any."""
-    if tile.view.skipped is not None:  # pairs of other tiles add 0 somewhere, so that nothing waits for the device
-        row, column, some = tile.view.skipped.within(tile.rows, tile.columns)
-        place = row - tile.rows.start, (column - tile.columns.start).clamp(0, tile.scores.shape[1] - 1)
-        tile.scores.index_put_(place, torch.where(some, -torch.inf, 0.0).to(tile.scores), accumulate=True)
     first, last = (own[tile.rows] for own in tile.view.sides[0].own)
     first, last = np.maximum(first, tile.columns.start), np.minimum(last, tile.columns.stop)
     if not (last > first).any():

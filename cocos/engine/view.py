@@ -18,7 +18,6 @@ from torch import Tensor
 
 from cocos.embeddings import Embeddings, scores
 from cocos.engine import bounds, exact
-from cocos.engine.skipped import Skipped
 
 # Arithmetic of the tiles; see `bounds.UNITS`.
 PRODUCTS = tuple(bounds.UNITS)
@@ -121,7 +120,6 @@ class View:
         product: arithmetic of the tiles, one of `PRODUCTS`.
         embeddings: the rows that are scored.
         origin: (D,) subtracted from both sides if the metric is a distance, which reduces rounding.
-        skipped: pairs of the first direction that are not negatives either, in a view of one direction.
     """
 
     sides: tuple[ViewSide, ViewSide]
@@ -133,7 +131,6 @@ class View:
     product: str
     embeddings: Embeddings
     origin: Tensor | None
-    skipped: Skipped | None = None
     _scored: dict = field(default_factory=dict, init=False, repr=False)
 
     @property
@@ -288,8 +285,6 @@ class View:
                         score = score if direction == 0 else score.T
                     columns = torch.arange(begin, stop, device=self.device)
                     own = (columns >= first[:, None]) & (columns < last[:, None])
-                    if self.skipped is not None and direction == 0:
-                        own = own | self.skipped.holds(some, columns)
                     yield mine, slice(begin, stop), score.masked_fill(own, -torch.inf)
 
     def positives(self, direction: int, start: int, stop: int) -> tuple[Tensor, Tensor]:
@@ -329,8 +324,7 @@ class View:
         """Number of negatives of each query, (n,) int64."""
         side, (own, other) = self.sides[direction], (self.rows, self.columns)[:: 1 - 2 * direction]
         size = torch.from_numpy(np.repeat(np.diff(other), np.diff(own))).to(self.device)
-        skipped = 0 if self.skipped is None else self.skipped.starts.diff()
-        return size - (side.last - side.first) - skipped
+        return size - (side.last - side.first)
 
     def counted(self, direction: int) -> Tensor:
         """Number of positives of each query, (n,) int64."""

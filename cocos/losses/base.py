@@ -50,7 +50,6 @@ class Loss:
         balanced: whether the weights of each query sum to zero.
         sample: sampling of its training batches: `pairs`, or `groups` for several positives per query.
         softmax_scale: λ, in units of 1/score, if the negatives enter only through Σ exp(λ score) of each query.
-        source_scales: the same for the negatives of each source, in the order of `SOURCES`.
         logistic: (λ, b) if each pair has a term of its own, and the share of a negative is σ(λ score + b).
         hinge: `all` negatives or the `hardest` one, for a sum of [margin - positive + negative]_+.
         per_positive: whether the loss sums one term per positive, so that its unit grows with their number.
@@ -90,7 +89,6 @@ class Loss:
     balanced: bool = False
     sample: str = "pairs"
     softmax_scale: float | None = None
-    source_scales: tuple[float, ...] | None = None
     logistic: tuple[float, float] | None = None
     hinge: str | None = None
     per_positive: bool = False

@@ -128,15 +128,6 @@ class MNRL(Loss):
         return self.scale if plain else None
 
     @property
-    def source_scales(self) -> tuple[float, ...] | None:
-        """λ of Σ exp(λ s) of the negatives of each source, which the hardness raises; None with a filter."""
-        harder = HARDENED_SOURCES[self.hardness_on] if self.hardness else ()
-        scales = tuple(
-            self.scale + (self.hardness if source in harder else 0) for source in range(len(sources.SOURCES))
-        )
-        return scales if self.filter == "none" else None
-
-    @property
     def adds_statistics(self) -> bool:
         """Whether `extra` returns statistics: with a filter, which no fast reader of a family applies."""
         return self.filter == "percent"

@@ -30,8 +30,6 @@ from cocos.embeddings.scored import Scores
 from cocos.embeddings.scores import Pairs
 from cocos.embeddings.stored import Stored
 from cocos.engine import devices, fused, readers, streamed
-from cocos.engine.columns import columns
-from cocos.engine.readers.columns import ColumnsReader
 from cocos.engine.readers.precision_recall import PrecisionRecall
 from cocos.engine.readers.ranks import Ranks
 from cocos.measures.health import reports
@@ -514,13 +512,13 @@ class Counting:
         runs, counting = [replace(run, plan=plan) for run in runs], replace(self, begin=self.begin + chunk.start)
         if not runs[0].visited:
             return counting._in_memory(runs, report)
-        return counting._by_columns(runs, report) if _by_source(runs[0]) else counting._in_passes(runs, report)
+        return counting._in_passes(runs, report)
 
     def _key(self, run: Run) -> tuple:
         """Key of the scores of a run; for scores kept in memory, with the blocks in which they are read."""
         blocks = None if run.visited else (run.loss.couples == "query", self.published(run))
         seen = (run.loss.metric, run.same_group, run.dtype, id(run.embeddings), id(run.plan.batches))
-        seen += (run.loss.directions, run.loss.graded, run.loss if run.visited and _by_source(run) else None)
+        seen += (run.loss.directions, run.loss.graded)
         return *seen, run.visited, blocks
 
     def _of_block(self, run: Run, pairs: Pairs, second: bool, masks: Sequence) -> dict[str, Tensor]:
@@ -606,19 +604,6 @@ class Counting:
                     pushes_all = {"pulled_negatives": torch.zeros_like(part["contributing"])}  # as all with a reader do
                     own.add(name, pushes_all | part, index)
         return [own.sorted(first.visited_order) for own in found]
-
-    def _by_columns(self, runs: Sequence[Run], report: Callable[[int, int], None] | None) -> list[QueryRecords]:
-        """Count candidates by their source, stack by stack and direction by direction; no score matrix is stored."""
-        (run,) = runs
-        reader, directions = ColumnsReader(run.loss, self.eps), run.loss.directions
-        found = QueryRecords({name: [] for name, _, _ in run.sides}, {name: [] for name, _, _ in run.sides})
-        made = [(stack, side) for stack in run.stacks() for side in run.sides]
-        for done, (stack, (name, side, second)) in enumerate(made):
-            own = [batch.flip() if second else batch for batch in stack]
-            options = run.view_options(own) | {"directions": directions, "once": reader.alike}
-            part = reader.read(columns(side, own, **options), within(report, done, len(made)))
-            found.add(name, part, [batch.query_index for batch in own])
-        return [found.sorted(run.visited_order)]
 
 
 def _by_source(run: Run) -> bool:

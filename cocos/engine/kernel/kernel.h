@@ -31,8 +31,6 @@ typedef struct { /* the scores of one batch, or of a stack of batches along the 
     side sides[2]; /* queries, candidates */
     const float *origin;  /* (d,) subtracted from both sides, or NULL */
     const double *centre; /* the same in float64 */
-    const int64_t *skips; /* (queries + 1,) where the skipped pairs of each query begin in `skip`; NULL: none are skipped */
-    const int64_t *skip;  /* places of candidates that are not negatives of a query either */
     int64_t d, blocks;
     double tie;     /* scores that differ by at most this tie */
     int32_t metric; /* PRODUCT, SQUARE or ROOT */

@@ -24,8 +24,6 @@ static void finished(const view *v, const tile *t) {
         int64_t low = rows->first[t->row + i] - t->column, high = rows->last[t->row + i] - t->column;
         for (int k = 0; v->metric == ROOT && k < t->n; k++) score[k] = -sqrtf(score[k] < 0 ? -score[k] : 0);
         for (int64_t k = low < 0 ? 0 : low; k < high && k < t->there; k++) score[k] = -INFINITY;
-        for (int64_t k = v->skips ? v->skips[t->row + i] : 0; v->skips && k < v->skips[t->row + i + 1]; k++)
-            if (v->skip[k] >= t->column && v->skip[k] < t->column + t->there) score[v->skip[k] - t->column] = -INFINITY;
         for (int k = t->there; k < t->n; k++) score[k] = -INFINITY;
     }
 }

@@ -48,8 +48,6 @@ def dense_rows(view: View, direction: int, places: Tensor, *, embeddings: bool =
     place = first + torch.arange(int((last - first).max()), device=places.device)
     inside = place < last
     own = (place >= side.first[places, None]) & (place < side.last[places, None])
-    none = torch.zeros((), dtype=torch.bool, device=places.device)
-    skipped = none if view.skipped is None or direction else view.skipped.holds(places, place)
     positive = own if side.partner is None else place == side.partner[places, None]
     if view.shared and side.partner is None:
         positive = positive & (other.order[place.clamp(max=len(other) - 1)] != side.order[places, None])
@@ -59,7 +57,7 @@ def dense_rows(view: View, direction: int, places: Tensor, *, embeddings: bool =
         wanted, begin = positive, int(first[0])
         for mine, columns, some in view.exact_rows(direction, places):
             score[mine, columns.start - begin : columns.stop - begin] = some
-        score.masked_fill_(own | skipped, 0)
+        score.masked_fill_(own, 0)
     if embeddings:
         part = view.embeddings if direction == 0 else view.embeddings.flip()
         part = part.rows(side.order[places], other.order[place[0]]).to(dtype=torch.float64)
@@ -68,7 +66,7 @@ def dense_rows(view: View, direction: int, places: Tensor, *, embeddings: bool =
     query, at = wanted.nonzero(as_tuple=True)
     pair = places[query], place[query, at]
     score[query, at] = view.exact(*pair[:: 1 - 2 * direction])
-    return Pairs(score, positive, inside & ~own & ~skipped, **beside)
+    return Pairs(score, positive, inside & ~own, **beside)
 
 
 def _statistics(pairs: Pairs, loss, eps: float, equal: float) -> dict[str, Tensor]:

@@ -16,7 +16,6 @@ class Traits:
     balanced: bool = False
     sample: str = "pairs"
     softmax_scale: float | None = None
-    source_scales: tuple[float, ...] | None = None
     logistic: tuple[float, float] | None = None
     hinge: str | None = None
     per_positive: bool = False
@@ -62,7 +61,6 @@ class StatesTraits(Loss):
     balanced = property(lambda self: self.traits.balanced)
     sample = property(lambda self: self.traits.sample)
     softmax_scale = property(lambda self: self.traits.softmax_scale)
-    source_scales = property(lambda self: self.traits.source_scales)
     logistic = property(lambda self: self.traits.logistic)
     hinge = property(lambda self: self.traits.hinge)
     per_positive = property(lambda self: self.traits.per_positive)

@@ -28,7 +28,6 @@ from cocos.embeddings.scores import NORMALISED_SIDES, Pairs
 from cocos.embeddings.similarities import SYMMETRIC
 from cocos.embeddings.stored import Stored
 from cocos.engine import devices, readers
-from cocos.engine.readers import columns
 from cocos.engine.readers.lines import LINES_TILE
 from cocos.losses.families.graded import GradedList
 
@@ -458,7 +457,7 @@ def prepare_all(
             are visited tile by tile, and the matrix is never stored.
         whole: keep the scores of a whole batch in memory.
         marks: whether the measure reads marks, and the sources of candidates: scores of embeddings that have marks are
-            not visited then; those of candidates of several sources are, where `columns.serves` says so.
+            not visited then.
         scored: whether the measure needs no vectors, so that it takes scores as well.
         everything: whether the measure reads other rows than those of its batches. Of a set on a disk the rows of a
             number of batches are read alone otherwise.
@@ -521,10 +520,9 @@ def prepare_all(
         reads = visits if callable(visits) else readers.has
         hard = embeddings.negatives is not None or embeddings.candidate_negatives is not None
         visited = bool(visits) and not (marks and embeddings.marks) and not embeddings.is_queued
-        if loss.wide or (marks and hard):
-            visited = visited and marks and columns.serves(loss, embeddings, plan.batches, same_group)
-        else:
-            visited = visited and engine.fits(embeddings, loss.metric) and reads(loss)
+        visited = (
+            visited and not (loss.wide or (marks and hard)) and engine.fits(embeddings, loss.metric) and reads(loss)
+        )
         if not visited:
             largest = max(math.prod(batch.sizes) for batch in plan.batches)
             _refuse_too_large(loss, largest, memory, whole=whole)
