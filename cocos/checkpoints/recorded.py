@@ -40,10 +40,10 @@ GENERIC = re.compile(r"\d+|(loss_?)?(kw)?args|params|parameters|init_args|config
 CONTAINER = re.compile(r"\w*(state_dict|model_state)\w*|model|module|net|network|weights|_orig_mod|_forward_module")
 # Learned numbers of these parts have the name of a loss parameter and another meaning.
 OTHER_PART = re.compile(
-    r"attn|attention|blocks?$|layers?$|quanti|gumbel|router|gate|codebook|vq|norm|distil|lora|adapter"
+    r"attn|attention|blocks?$|layers?$|quanti|gumbel|router|gate|codebook|vq|norm|distil|lora|adapter|scaler|loss_weight"
 )
 MODEL_COPY = re.compile(r"(^|_)(ema|teacher|momentum|target|shadow|averaged?|swa)(_|$)")
-OPTIMIZER = re.compile(r"optim|lr_sched|scheduler|scaler|grad_scaler|callbacks|loops")
+OPTIMIZER = re.compile(r"optim|lr_sched|scheduler|\w*scaler|amp|callbacks|loops")
 # A setting next to one of these belongs to the generation of text.
 GENERATION_KEYS = {"top_p", "top_k", "do_sample", "num_beams", "max_new_tokens", "repetition_penalty"}
 BATCH_SIZE_KEYS = ("per_device_train_batch_size", "train_batch_size", "batch_size")
