@@ -1,4 +1,4 @@
-"""All that a file, a folder or the run of a training says of itself, as plain data: the document of `cocos inspect`."""
+"""The document of `cocos inspect`: the contents and records of a file, a folder or a training run, as plain data."""
 
 import re
 import shlex
@@ -8,7 +8,7 @@ from types import ModuleType
 
 from cocos import data as shelf
 from cocos.base.errors import InputError
-from cocos.checkpoints import formats, inventory, recorded, runs
+from cocos.checkpoints import formats, listing, recorded, runs
 from cocos.checkpoints.checkpoint import EXAMPLE, EXAMPLE_FILE, Checkpoint, one_sentence
 from cocos.checkpoints.files import DATA_KINDS, TENSOR_KINDS, File, describe, plain
 from cocos.data.images import ImagesElsewhere
@@ -16,9 +16,10 @@ from cocos.data.images import ImagesElsewhere
 OWN_MODEL = "an encoder: the architecture is not known; name a function that builds it, --model file.py:build"
 OWN_DATA = "training data that it encodes: --data DATA"
 OWN_SAMPLES = "samples and their encoder: class vectors alone are counted, each as a sample of its class"
-# Kinds of data whose images are files beside a list of them.
+MAX_LISTED = 10_000  # tensors in the document
+# Kinds of data whose images are files next to a list of them.
 IMAGE_KINDS = ("captions", "image_lists")
-# Parts of a folder of training that are no weights, by their names; a pickle among them is refused.
+# Files in a training folder that may be pickles.
 PICKLES = re.compile(r"\.(bin|pt|pth|pkl|ckpt|p)$")
 
 
@@ -36,43 +37,41 @@ def about(path: Path, data=None) -> dict:
             found = _of_format(opened, format)
         else:
             found = _of_kind(file)
-        found = _common(file, data, hashed=not getattr(format, "UNREAD", False)) | found | {"path": str(path)}
+        found = _common(file, data) | found | {"path": str(path)}
     return plain(found | {"next": _next(found)})
 
 
-def _common(file: File, data, *, hashed: bool) -> dict:
-    """Collect what can be said of any file."""
-    every = inventory.tensors(file)
-    settings = recorded.Recorded() if file.kind == "folder" else recorded.read_file(file)
-    refused = []  # pickles in a folder, and the names that they would import; none of them is needed
+def _common(file: File, data) -> dict:
+    """Return the entries of any file: tensors, and the records of its training."""
+    tensors = listing.list_tensors(file)
+    settings = recorded.read_folder(file.path) if file.kind == "folder" else recorded.read_file(file)
+    refused = []  # pickles in a folder, with the names that they would import; none of them is needed
     for name in file.names if file.kind == "folder" else ():
-        if PICKLES.search(name) and (file.path / name).stat().st_size <= inventory.MAX_SEARCHED:
-            names = file.file(name).wanted_names
-            refused += [{"file": name, "names": names}] if names else []
+        if PICKLES.search(name) and (names := file.file(name).wanted_names):
+            refused.append({"file": name, "names": names})
     return {
         "path": str(file.path),
-        "sha256": file.sha256 if hashed else "",
         "container": file.kind,
         "data": data and str(data),
         "trained_with": settings.loss,
         "recorded": settings.parameters,
         "loss_settings": [
             {
-                "parameter": one.parameter,
-                "value": one.value,
-                "source": one.path,
-                "learned": one.learned,
-                "used": not one.reason,
-                "reason": one.reason,
+                "parameter": candidate.parameter,
+                "value": candidate.value,
+                "source": candidate.path,
+                "learned": candidate.learned,
+                "used": not candidate.reason,
+                "reason": candidate.reason,
             }
-            for one in settings.candidates
+            for candidate in settings.candidates
         ],
-        "training": inventory.progress(file),
-        "hyper_parameters": inventory.hyperparameters(file),
-        "towers": inventory.towers(file),
+        "training": listing.training_progress(file),
+        "hyper_parameters": listing.hyper_parameters(file),
+        "towers": listing.list_towers(file),
         "refused": refused,
-        "tensors_in_all": len(every),
-        "tensors": [vars(each) | {"shape": list(each.shape)} for each in every[: inventory.MAX_LISTED]],
+        "tensors_in_all": len(tensors),
+        "tensors": [tensor._asdict() | {"shape": list(tensor.shape)} for tensor in tensors[:MAX_LISTED]],
     }
 
 
@@ -84,6 +83,7 @@ def _of_format(found: Checkpoint, format: ModuleType) -> dict:
         missing.append(OWN_SAMPLES)
     of_format = {"trained_with": found.trained_with, "recorded": found.recorded}
     return {name: value for name, value in of_format.items() if value} | {
+        "sha256": found.sha256,
         "format": found.format,
         "why": formats.describe(format),
         "splits": list(found.splits),
@@ -113,10 +113,11 @@ def _of_kind(file: File) -> dict:
     """Describe a file of tensors that no format recognises."""
     missing = [] if file.kind in {"npz", "npy"} else [OWN_MODEL, OWN_DATA]
     return {
+        "sha256": file.sha256,
         "format": file.kind,
         "why": None,
         "splits": [],
-        "contents": inventory.values(file),
+        "contents": listing.top_values(file),
         "notes": [],
         "encoder": False,
         "proxies": None,

@@ -17,7 +17,7 @@ from cocos.base.errors import InputError
 from cocos.checkpoints import recorded
 from cocos.checkpoints.checkpoint import Checkpoint, holding
 from cocos.checkpoints.files import File
-from cocos.checkpoints.inventory import values
+from cocos.checkpoints.listing import top_values
 from cocos.checkpoints.state_dicts import state_dicts
 from cocos.embeddings import Embeddings
 
@@ -126,7 +126,7 @@ def load(file: File, data=None) -> Checkpoint:
     labels = torch.arange(len(found.vectors)) if found.labels is None else found.labels
     number, width = found.vectors.shape
     contents = {found.role: f"{found.name}, {int(labels.max()) + 1} classes, {number} vectors of {width} numbers"}
-    contents |= values(file) | ({"not used": ", ".join(found.unused)} if found.unused else {})
+    contents |= top_values(file) | ({"not used": ", ".join(found.unused)} if found.unused else {})
     settings = recorded.read_file(file)
     trained_with = "softtriple" if found.role == "centers" else None
     if list(file.record) == ["Proxies"]:  # of WarpNet

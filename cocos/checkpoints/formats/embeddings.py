@@ -13,7 +13,7 @@ import torch
 
 from cocos import losses
 from cocos.base.errors import InputError
-from cocos.checkpoints import inventory, recorded
+from cocos.checkpoints import listing, recorded
 from cocos.checkpoints.checkpoint import Checkpoint, holding
 from cocos.checkpoints.files import File, plain, reading
 from cocos.data import AnnotatedRows
@@ -426,7 +426,7 @@ def renamed(file: File) -> tuple[dict[str, str], str | None]:
 
     Returns the name in the file -> name here, empty where the names are those used here or unknown; and the directions.
     """
-    held = {each.name: each for each in inventory.tensors(file)}
+    held = {array.name: array for array in listing.list_tensors(file)}
     matrices = {name: each for name, each in held.items() if len(each.shape) == 2 and "float" in each.dtype}
     if {"query", "candidate"} <= held.keys() or {"embeddings", "labels"} <= held.keys():
         return {}, None

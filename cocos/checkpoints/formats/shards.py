@@ -48,7 +48,6 @@ FLOATS = {name: getattr(torch, name) for name in ("float16", "bfloat16", "float3
 SAFETENSORS_DTYPES = {"F16": "float16", "BF16": "bfloat16", "F32": "float32", "F64": "float64", "I64": "int64",
                       "I32": "int32", "I16": "int16", "I8": "int8", "U8": "uint8"}  # fmt: skip
 PARQUET_DTYPES = {"halffloat": "float16", "float": "float32", "double": "float64"}
-UNREAD = True  # inspect takes no sha256, which would read everything
 MIN_MAPPED = 2**30  # bytes of one side from which on rows are read from disk batch by batch
 logger = logging.getLogger(__name__)
 
