@@ -157,7 +157,7 @@ BAD = float("nan")
         ((torch.ones(2, 3), torch.ones(2, 3), [0, 1], [0]), "candidate_group: shape (1,), expected (2,)"),
         (
             (torch.ones(2, 3), torch.ones(2, 3), [0.0, 1.0], [0, 1]),
-            "query_group: dtype torch.float32, expected whole",
+            "query_group: dtype torch.float32, expected integers",
         ),
         (
             (torch.ones(2, 3), torch.ones(2, 3), None, None, ("a", "a")),

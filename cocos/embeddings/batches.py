@@ -114,10 +114,12 @@ class Batch:
         if self.turned is not None:
             return replace(self.turned, turned=replace(self, turned=None))
         beside = self.candidate_index[len(self.partners) :]
-        asked, extra = self.query_index, 0
+        candidate_rows, extra = self.query_index, 0
         if self.beside is not None:
-            asked, extra = torch.cat([asked, self.beside]), len(self.beside)
-        return Batch(self.partners, asked, self.paired, extra, beside if self.extra else None, self.dropped[::-1])
+            candidate_rows, extra = torch.cat([candidate_rows, self.beside]), len(self.beside)
+        return Batch(
+            self.partners, candidate_rows, self.paired, extra, beside if self.extra else None, self.dropped[::-1]
+        )
 
 
 def matches(embeddings: Embeddings, batch: Batch) -> None:
@@ -130,19 +132,19 @@ def matches(embeddings: Embeddings, batch: Batch) -> None:
     """
     if not batch.paired:
         return
-    asking, asked = len(batch.query_index), len(batch.candidate_index) - batch.extra
-    if asking != asked:
-        raise InputError(f"batch: paired, with {asking} queries and {asked} candidates; give as many of both")
-    groups = embeddings.query_group[batch.query_index], embeddings.candidate_group[batch.candidate_index[:asked]]
+    queries, candidates = len(batch.query_index), len(batch.candidate_index) - batch.extra
+    if queries != candidates:
+        raise InputError(f"batch: paired, with {queries} queries and {candidates} candidates; give as many of both")
+    groups = embeddings.query_group[batch.query_index], embeddings.candidate_group[batch.candidate_index[:candidates]]
     if torch.equal(*groups):
         return
     place = (groups[0] != groups[1]).nonzero().flatten().tolist()
     query, candidate = (int(index[place[0]]) for index in (batch.query_index, batch.candidate_index))
-    apart = " and ".join(
+    pair = " and ".join(
         f"{name} of group {int(group[place[0]])}"
         for name, group in zip((f"query {query}", f"candidate {candidate}"), groups, strict=True)
     )
-    raise InputError(f"batch: paired, with {apart} side by side in {rows(place)}; the two of a pair share a group")
+    raise InputError(f"batch: paired, with {pair} side by side in {rows(place)}; the two of a pair share a group")
 
 
 def alone(embeddings: Embeddings, batch: Batch) -> tuple[Embeddings, Batch]:
@@ -203,7 +205,9 @@ class Plan:
                 f"batches: {chosen.start}:, expected less than {len(self.batches)}, the number of batches of one pass; "
                 "give both ends for batches of further passes"
             )
-        notes, undrawn = ([each for each in own if each != self.coverage] for own in (self.notes, self.undrawn))
+        notes, undrawn = (
+            [note for note in notes_of_plan if note != self.coverage] for notes_of_plan in (self.notes, self.undrawn)
+        )
         return replace(self, batches=self.batches[chosen], notes=tuple(notes), undrawn=tuple(undrawn))
 
 
@@ -225,7 +229,7 @@ def read_slice(batches: Any) -> slice | None:
     elif isinstance(batches, str):
         raise InputError(f"batches: {batches[:40]!r}, expected a number, or a slice A:B with A below B, like 40:80")
     start, stop = 0 if ends[0] is None else ends[0], ends[1]
-    whole = all(isinstance(each, Integral) and not isinstance(each, bool) for each in (start, stop) if each is not None)
+    whole = all(isinstance(end, Integral) and not isinstance(end, bool) for end in (start, stop) if end is not None)
     stepped = isinstance(batches, slice) and batches.step not in {None, 1}
     if not whole or stepped or start < 0 or (stop is not None and start >= stop):
         raise InputError(f"batches: {str(batches)[:40]}, expected a slice A:B with 0 <= A < B, like 40:80")
@@ -321,7 +325,7 @@ def plan(
     """
     check(sample, batch_size, batches, per_group, seed, copies)
     if embeddings.is_queued:
-        made = plan(
+        plan_without_queue = plan(
             embeddings.without_queue(),
             sample=sample,
             batch_size=batch_size,
@@ -332,7 +336,9 @@ def plan(
             matched=matched,
             hard=hard,
         )
-        return replace(made, batches=tuple(with_queues(batch, embeddings) for batch in made.batches))
+        return replace(
+            plan_without_queue, batches=tuple(with_queues(batch, embeddings) for batch in plan_without_queue.batches)
+        )
     hard, copies = not matched if hard is None else hard, "keep" if matched else copies
     everything = batch_size == WHOLE_SET
     batch_size = UNLIMITED if isinstance(batch_size, str) else batch_size
@@ -362,16 +368,16 @@ def plan(
         undrawn.append(f"{orphans} candidates have no query and are not drawn")
     if rest := whole - sum(number for _, number in first):
         undrawn.append(f"not drawn in a pass, for want of a negative in their batch: {rest} {unit}")
-    more = chain(first, (made for _ in count() for made in one_pass()))
-    drawn = tuple(batch for batch, _ in islice(more, len(first) if batches is None else batches))
+    more = chain(first, (batch_and_number for _ in count() for batch_and_number in one_pass()))
+    batches_of_run = tuple(batch for batch, _ in islice(more, len(first) if batches is None else batches))
     coverage = ""
-    if covered := _coverage(embeddings, drawn, matched=not hard):
+    if covered := _coverage(embeddings, batches_of_run, matched=not hard):
         coverage, complete = covered
         (notes if complete else undrawn).append(coverage)
     for note in (*notes, *undrawn):
         logger.info("note: %s", note)
     device = embeddings.query.device
-    moved = tuple(batch.to(device) for batch in drawn)
+    moved = tuple(batch.to(device) for batch in batches_of_run)
     return Plan(moved, sample, size, (*notes, *undrawn), tuple(undrawn), copies, coverage)
 
 
@@ -403,11 +409,11 @@ def _require_positives_and_negatives(embeddings: Embeddings) -> None:
         lonely = groups.candidates[groups.query] == 0
         if embeddings.candidate_negatives is not None:  # these are drawn as candidates of the other direction
             lonely[embeddings.candidate_negatives[embeddings.candidate_negatives >= 0].cpu()] = False
-        if found := lonely.nonzero().flatten().tolist():
-            ids = ", ".join(map(str, embeddings.query_group[found[:5]].tolist()))
+        if lonely_rows := lonely.nonzero().flatten().tolist():
+            ids = ", ".join(map(str, embeddings.query_group[lonely_rows[:5]].tolist()))
             raise Unfit(
-                f"query without any positive: {rows(found)} (group {ids}) has no candidate of its group; remove it or "
-                "give it a positive"
+                f"query without any positive: {rows(lonely_rows)} (group {ids}) has no candidate of its group; remove "
+                "it or give it a positive"
             )
     if int((groups.candidates > 0).sum()) < 2:
         number = len(embeddings.candidate)
@@ -426,7 +432,7 @@ def _one_pass(
     hard: bool,
 ) -> Iterator[tuple[Batch, int]]:
     """Draw a pass: batches in which a query has a negative, each with the rows that count towards its size."""
-    made: Iterator[Batch] = iter(())
+    drawn_batches: Iterator[Batch] = iter(())
 
     def shuffled(number: int) -> Tensor:
         return torch.randperm(number, generator=generator)
@@ -435,23 +441,23 @@ def _one_pass(
         asking = embeddings.groups.queries[embeddings.groups.query] > 1
         index = asking.nonzero().flatten().cpu()[torch.randperm(whole, generator=generator)]
         negatives = torch.cat([index, (~asking).nonzero().flatten().cpu()])
-        made = iter([Batch(index, negatives, paired=False)])
+        drawn_batches = iter([Batch(index, negatives, paired=False)])
     elif embeddings.shared:
         filling = size // len(embeddings.groups.queries)
         per_class = per_group or max(2, min(SAMPLES_PER_CLASS, size // 2), filling)
-        made = _batches_of_classes(embeddings, size, per_class, generator)
+        drawn_batches = _batches_of_classes(embeddings, size, per_class, generator)
     elif embeddings.proxies:
-        made = _against_proxies(embeddings, size, shuffled)
+        drawn_batches = _against_proxies(embeddings, size, shuffled)
     elif pairing is None:
-        made = _batches_of_queries(embeddings, size, per_group, generator, shuffled)
-    sized = ((batch, len(batch.query_index)) for batch in made)
+        drawn_batches = _batches_of_queries(embeddings, size, per_group, generator, shuffled)
+    sized = ((batch, len(batch.query_index)) for batch in drawn_batches)
     candidate_group = embeddings.candidate_group.cpu()
     named = [
-        each.cpu() if hard and each is not None else None
-        for each in (embeddings.negatives, embeddings.candidate_negatives)
+        negatives.cpu() if hard and negatives is not None else None
+        for negatives in (embeddings.negatives, embeddings.candidate_negatives)
     ]
     for batch, number in sized if pairing is None else _pairs(embeddings, pairing, size, generator, shuffled):
-        full = batch if all(each is None for each in named) else _with_negatives(batch, *named)
+        full = batch if all(negatives is None for negatives in named) else _with_negatives(batch, *named)
         if embeddings.proxies or _has_negatives(full, candidate_group):
             yield full, number
 
@@ -481,10 +487,10 @@ def _with_negatives(batch: Batch, negatives: Tensor | None, turned: Tensor | Non
     """
     candidate = _missing_negatives(negatives, batch.query_index, batch.candidate_index)
     beside = _missing_negatives(turned, batch.candidate_index, batch.query_index)
-    other = batch.turned
-    if other is not None:
-        other = _with_candidates(other, beside, candidate)
-    return replace(_with_candidates(batch, candidate, beside), turned=other)
+    flipped = batch.turned
+    if flipped is not None:
+        flipped = _with_candidates(flipped, beside, candidate)
+    return replace(_with_candidates(batch, candidate, beside), turned=flipped)
 
 
 def _with_candidates(batch: Batch, extra: Tensor, beside: Tensor) -> Batch:
@@ -508,24 +514,29 @@ def with_queues(batch: Batch, embeddings: Embeddings) -> Batch:
         for queued in (embeddings.queue, embeddings.query_queue)
     )
 
-    def longer(one: Batch, mine: Tensor, others: Tensor) -> Batch:
-        beside = torch.cat([index[:0] if one.beside is None else one.beside, others])
-        asked = torch.cat([one.candidate_index, mine])
-        return replace(one, candidate_index=asked, extra=one.extra + len(mine), beside=beside if len(beside) else None)
+    def longer(batch_of_side: Batch, own_queue: Tensor, other_queue: Tensor) -> Batch:
+        beside = torch.cat([index[:0] if batch_of_side.beside is None else batch_of_side.beside, other_queue])
+        candidate_index = torch.cat([batch_of_side.candidate_index, own_queue])
+        return replace(
+            batch_of_side,
+            candidate_index=candidate_index,
+            extra=batch_of_side.extra + len(own_queue),
+            beside=beside if len(beside) else None,
+        )
 
     turned = batch.turned and longer(batch.turned, query, candidate)
     return replace(longer(batch, candidate, query), turned=turned)
 
 
-def _missing_negatives(negatives: Tensor | None, asking: Tensor, there: Tensor) -> Tensor:
+def _missing_negatives(negatives: Tensor | None, queries: Tensor, present: Tensor) -> Tensor:
     """Rows that some rows name as their negatives and that the batch does not have yet."""
     if negatives is None:
-        return there[:0]
-    found = _distinct(negatives[asking].flatten())
-    return found[(found >= 0) & ~torch.isin(found, there)]
+        return present[:0]
+    named = _distinct(negatives[queries].flatten())
+    return named[(named >= 0) & ~torch.isin(named, present)]
 
 
-def _coverage(embeddings: Embeddings, drawn: tuple[Batch, ...], *, matched: bool) -> tuple[str, bool] | None:
+def _coverage(embeddings: Embeddings, batches: tuple[Batch, ...], *, matched: bool) -> tuple[str, bool] | None:
     """Count the hard negatives that are drawn.
 
     Returns:
@@ -534,7 +545,7 @@ def _coverage(embeddings: Embeddings, drawn: tuple[Batch, ...], *, matched: bool
     negatives = embeddings.candidate_negatives if embeddings.negatives is None else embeddings.negatives
     if negatives is None:
         return None
-    asking = [(batch.flip() if embeddings.negatives is None else batch).query_index for batch in drawn]
+    asking = [(batch.flip() if embeddings.negatives is None else batch).query_index for batch in batches]
     named, reached = (negatives >= 0).cpu(), torch.zeros(len(negatives), dtype=torch.bool)
     if not matched:
         reached[torch.cat(asking).cpu()] = True
@@ -590,9 +601,9 @@ class Pairing:
         both = (groups.queries > 0) & (groups.candidates > 0)
         rows_of, places = [], []
         for place in (groups.query, groups.candidate):
-            own = both[place].nonzero().flatten()
-            rows_of.append(own)
-            places.append((both.cumsum(0) - 1)[place[own]])
+            members = both[place].nonzero().flatten()
+            rows_of.append(members)
+            places.append((both.cumsum(0) - 1)[place[members]])
         turned = _queries_are_larger(embeddings, len(rows_of[0]), len(rows_of[1]))
         queries, candidates = groups.queries[both], groups.candidates[both]
         paired = copies or bool((queries <= candidates).all()), copies or bool((candidates <= queries).all())
@@ -627,15 +638,15 @@ class Pairing:
             return self.large[at], partner[place], self.small[:0], at[:0]
         chance = chance.argsort()
         members = chance[self.small_place[chance].argsort(stable=True)]
-        sizes, own = torch.bincount(self.small_place), torch.bincount(self.large_place)
-        first, begin = sizes.cumsum(0) - sizes, own.cumsum(0) - own
+        sizes, large_sizes = torch.bincount(self.small_place), torch.bincount(self.large_place)
+        first, begin = sizes.cumsum(0) - sizes, large_sizes.cumsum(0) - large_sizes
         sorted_ = place.argsort(stable=True)
         turn = torch.empty_like(place).index_copy_(0, sorted_, torch.arange(len(place)) - begin[place[sorted_]])
         partner = members[first[place] + turn % sizes[place]]
         group = self.small_place[members]
         rank = torch.arange(len(members)) - first[group]
-        more = rank >= own[group]
-        beside = sorted_[begin[group[more]] + rank[more] % own[group[more]]]
+        more = rank >= large_sizes[group]
+        beside = sorted_[begin[group[more]] + rank[more] % large_sizes[group[more]]]
         return self.large[at], self.small[partner], self.small[members[more]], beside
 
     def batch(self, large: Tensor, small: Tensor, *, all_distinct: bool) -> Batch:
@@ -675,14 +686,14 @@ def _queries_are_larger(embeddings: Embeddings, queries: int, candidates: int) -
     sizes = (queries, len(embeddings.query)), (candidates, len(embeddings.candidate))
     if sizes[0] != sizes[1]:
         return sizes[0] > sizes[1]
-    one, other = embeddings.query_group, embeddings.candidate_group
-    if torch.equal(one, other):
+    query_key, candidate_key = embeddings.query_group, embeddings.candidate_group
+    if torch.equal(query_key, candidate_key):
         if embeddings.groups.single:  # row i is the partner of row i, whichever is drawn
             return False
         rows = zip(embeddings.query, embeddings.candidate, strict=True)
-        one, other = next((pair for pair in rows if not torch.equal(*pair)), (one, other))
-    differ = (one != other).nonzero().flatten()
-    return len(differ) > 0 and bool(one[differ[0]] > other[differ[0]])
+        query_key, candidate_key = next((pair for pair in rows if not torch.equal(*pair)), (query_key, candidate_key))
+    differ = (query_key != candidate_key).nonzero().flatten()
+    return len(differ) > 0 and bool(query_key[differ[0]] > candidate_key[differ[0]])
 
 
 def _pairs(
@@ -698,11 +709,11 @@ def _pairs(
     once, for all of its partners, unless `pairing` keeps the copies.
     """
     number = len(embeddings.query if pairing.turned else embeddings.candidate)
-    large, small, more, beside = pairing.drawn(number, generator, shuffled)
+    large, small, left_over_rows, beside = pairing.drawn(number, generator, shuffled)
     numbered = torch.arange(len(large)) // size
     batches = int(numbered[-1]) + 1
-    left_over, distinct = [more] * batches, [True] * batches
-    if len(more):
+    left_over, distinct = [left_over_rows] * batches, [True] * batches
+    if len(left_over_rows):
         of = beside // size
         left_over = list(of.argsort(stable=True).split(torch.bincount(of, minlength=batches).tolist()))
     if not all(pairing.paired):
@@ -710,11 +721,14 @@ def _pairs(
         key = (numbered * (int(groups.max()) + 1) + groups[large]).sort()
         again = numbered[key.indices[1:][key.values.diff() == 0]]
         distinct = (torch.bincount(again, minlength=batches) == 0).tolist()
-    for own, partners, left, alone in zip(large.split(size), small.split(size), left_over, distinct, strict=True):
-        drawn, asked = own, partners
+    for large_part, partners, left, alone in zip(
+        large.split(size), small.split(size), left_over, distinct, strict=True
+    ):
+        large_rows, small_rows = large_part, partners
         if len(left):
-            drawn, asked = torch.cat([own, large[beside[left]]]), torch.cat([partners, more[left]])
-        yield pairing.batch(drawn, asked, all_distinct=alone and not len(left)), len(own)
+            large_rows = torch.cat([large_part, large[beside[left]]])
+            small_rows = torch.cat([partners, left_over_rows[left]])
+        yield pairing.batch(large_rows, small_rows, all_distinct=alone and not len(left)), len(large_part)
 
 
 def _batches_of_queries(
@@ -730,19 +744,21 @@ def _batches_of_queries(
     order = shuffled(len(groups.query))
     order = order[groups.candidates[groups.query[order]] > 0]
     for query_index in order.split(size):
-        asked = torch.tensor(list(dict.fromkeys(groups.query[query_index].tolist())))
-        number, first = groups.candidates[asked], ends[asked] - groups.candidates[asked]
+        group_ids = torch.tensor(list(dict.fromkeys(groups.query[query_index].tolist())))
+        number, first = groups.candidates[group_ids], ends[group_ids] - groups.candidates[group_ids]
         if per_group is None:
             before = torch.repeat_interleave(first - (number.cumsum(0) - number), number)
             yield Batch(query_index, members[before + torch.arange(len(before))], paired=False)
             continue
-        chosen = []
+        chosen_rows = []
         for start, many in zip(first.tolist(), number.tolist(), strict=True):
-            own = members[start : start + many]
+            candidates_of_group = members[start : start + many]
             if many > per_group:
-                own = own[torch.randperm(many, generator=generator)[:per_group]].sort().values
-            chosen.append(own)
-        yield Batch(query_index, torch.cat(chosen), paired=False)
+                candidates_of_group = (
+                    candidates_of_group[torch.randperm(many, generator=generator)[:per_group]].sort().values
+                )
+            chosen_rows.append(candidates_of_group)
+        yield Batch(query_index, torch.cat(chosen_rows), paired=False)
 
 
 def _batches_of_classes(
@@ -756,24 +772,24 @@ def _batches_of_classes(
     """
     chunks = []
     for members in _members(embeddings.query_group.cpu()).values():
-        own = members[torch.randperm(len(members), generator=generator)]
-        n = min(-(-len(own) // per_class), len(own) // 2)  # no sample is alone in its batch
-        chunks.append([own[i::n] for i in range(n)])
-    made: list[list[tuple[int, Tensor]]] = [[]]
+        shuffled_members = members[torch.randperm(len(members), generator=generator)]
+        n = min(-(-len(shuffled_members) // per_class), len(shuffled_members) // 2)  # no sample is alone in its batch
+        chunks.append([shuffled_members[i::n] for i in range(n)])
+    batches: list[list[tuple[int, Tensor]]] = [[]]
     for turn in range(max(len(c) for c in chunks)):
         left = [place for place, c in enumerate(chunks) if turn < len(c)]
         for i in torch.randperm(len(left), generator=generator).tolist():
             chunk = chunks[left[i]][turn]
-            if made[-1] and sum(len(other) for _, other in made[-1]) + len(chunk) > size:
-                made.append([])
-            made[-1].append((left[i], chunk))
-    for before, last in pairwise(made):
+            if batches[-1] and sum(len(samples) for _, samples in batches[-1]) + len(chunk) > size:
+                batches.append([])
+            batches[-1].append((left[i], chunk))
+    for before, last in pairwise(batches):
         names, name = {part[0] for part in before}, last[0][0]
         if len(names) > 2 and all(part[0] == name for part in last):
             place = max(i for i, part in enumerate(before) if part[0] != name)
             if sum(len(chunk) for _, chunk in (*last, before[place])) <= size:
                 last.append(before.pop(place))
-    for parts in made:
+    for parts in batches:
         if len({name for name, _ in parts}) > 1:
             index = torch.cat([chunk for _, chunk in parts])
             yield Batch(index, index, paired=False)

@@ -63,24 +63,24 @@ class Mark:
         return replace(self, there=self.back, back=self.there)
 
 
-def each(given: Mapping[str, Any] | None, queries: int, candidates: int) -> dict[str, Mark]:
+def each(labels: Mapping[str, Any] | None, queries: int, candidates: int) -> dict[str, Mark]:
     """Make marks by their names: see `of`.
 
     Examples:
         >>> list(cocos.marks.each({"look-alike": torch.eye(3).bool()}, 3, 3))
         ['look-alike']
     """
-    if given is not None and not isinstance(given, Mapping):
-        raise InputError(f"marks: {type(given).__name__}, expected a dict of name: mark (cocos.marks.of)")
-    return {name: of(name, one, queries, candidates) for name, one in (given or {}).items()}
+    if labels is not None and not isinstance(labels, Mapping):
+        raise InputError(f"marks: {type(labels).__name__}, expected a dict of name: mark (cocos.marks.of)")
+    return {name: of(name, label, queries, candidates) for name, label in (labels or {}).items()}
 
 
-def of(name: str, given: Any, queries: int, candidates: int) -> Mark:
+def of(name: str, label: Any, queries: int, candidates: int) -> Mark:
     """Make a mark of labels, a matrix, rows, or sources.
 
     Args:
         name: of the mark.
-        given: a pair of labels of all rows, (of the queries, of the candidates), whole numbers or text: equal ones mark
+        label: a pair of labels of all rows, (of the queries, of the candidates), whole numbers or text: equal ones mark
             a pair, and a number below 0 or an empty text marks none. Or a bool matrix (Q, C). Or rows (n, 2) of the
             queries and candidates of the marked pairs. Or a dict with a text for each `candidate`, and likewise for
             each `query` where queries are candidates of the other direction: the sources that they come from.
@@ -91,15 +91,15 @@ def of(name: str, given: Any, queries: int, candidates: int) -> Mark:
         >>> cocos.marks.of("source", {"candidate": ["in-batch", "hard", "hard"]}, 2, 3).labels
         ['source: hard', 'source: in-batch']
     """
-    about = f"marks, {name}"
+    title = f"marks, {name}"
     if not (isinstance(name, str) and name.strip() and name.isprintable()):
         raise InputError(f"marks: {name!r}, expected a name of printable text")
-    if isinstance(given, Mark):
-        return replace(given, name=name, kinds=(name,) if given.kinds == (given.name,) else given.kinds)
-    if isinstance(given, Mapping):
-        return _sources(name, given, {"query": queries, "candidate": candidates})
-    if isinstance(given, tuple) and len(given) == 2:
-        ids = annotations.numbered({f"{about} of query": given[0], f"{about} of candidate": given[1]}, empty=UNMARKED)
+    if isinstance(label, Mark):
+        return replace(label, name=name, kinds=(name,) if label.kinds == (label.name,) else label.kinds)
+    if isinstance(label, Mapping):
+        return _sources(name, label, {"query": queries, "candidate": candidates})
+    if isinstance(label, tuple) and len(label) == 2:
+        ids = annotations.numbered({f"{title} of query": label[0], f"{title} of candidate": label[1]}, empty=UNMARKED)
         sides = [
             annotations.groups(key, values, side, length).cpu()
             for (key, values), side, length in zip(
@@ -108,25 +108,25 @@ def of(name: str, given: Any, queries: int, candidates: int) -> Mark:
         ]
         return Mark(name, (name,), partial(_of_equal_labels, *sides), partial(_of_equal_labels, *sides[::-1]))
     try:
-        found = torch.as_tensor(np.asarray(given) if isinstance(given, list | tuple) else given).cpu()
+        pairs = torch.as_tensor(np.asarray(label) if isinstance(label, list | tuple) else label).cpu()
     except (TypeError, ValueError, RuntimeError):
-        found = torch.zeros(())
-    if found.dtype == torch.bool and tuple(found.shape) == (queries, candidates):
-        return Mark(name, (name,), partial(_of_matrix, found), partial(_of_matrix, found.T))
-    whole = not (found.is_floating_point() or found.is_complex() or found.dtype == torch.bool)
-    if not whole or found.ndim != 2 or found.shape[1] != 2:
+        pairs = torch.zeros(())
+    if pairs.dtype == torch.bool and tuple(pairs.shape) == (queries, candidates):
+        return Mark(name, (name,), partial(_of_matrix, pairs), partial(_of_matrix, pairs.T))
+    whole = not (pairs.is_floating_point() or pairs.is_complex() or pairs.dtype == torch.bool)
+    if not whole or pairs.ndim != 2 or pairs.shape[1] != 2:
         raise InputError(
-            f"{about}: {found.dtype} of shape {tuple(found.shape)}, expected labels of both sides, a bool matrix "
+            f"{title}: {pairs.dtype} of shape {tuple(pairs.shape)}, expected labels of both sides, a bool matrix "
             f"({queries}, {candidates}), or rows of queries and candidates, (n, 2)"
         )
-    found = found.long()
-    wrong = ((found < 0) | (found >= torch.tensor([queries, candidates]))).any(dim=1).nonzero().flatten().tolist()
+    pairs = pairs.long()
+    wrong = ((pairs < 0) | (pairs >= torch.tensor([queries, candidates]))).any(dim=1).nonzero().flatten().tolist()
     if wrong:
-        pair = tuple(found[wrong[0]].tolist())
+        pair = tuple(pairs[wrong[0]].tolist())
         raise InputError(
-            f"{about}: {pair} in {rows(wrong)}, expected rows of {queries} queries, {candidates} candidates"
+            f"{title}: {pair} in {rows(wrong)}, expected rows of {queries} queries, {candidates} candidates"
         )
-    there, back = (found @ torch.tensor(factors) for factors in ((candidates, 1), (1, queries)))
+    there, back = (pairs @ torch.tensor(factors) for factors in ((candidates, 1), (1, queries)))
     return Mark(
         name,
         (name,),
@@ -135,26 +135,30 @@ def of(name: str, given: Any, queries: int, candidates: int) -> Mark:
     )
 
 
-def _sources(name: str, given: Mapping[str, Any], sizes: Mapping[str, int]) -> Mark:
+def _sources(name: str, texts_by_side: Mapping[str, Any], sizes: Mapping[str, int]) -> Mark:
     """Make a mark whose kinds are texts of the candidates, and of the queries where they are candidates."""
-    about = f"marks, {name}"
-    if "candidate" not in given or not set(given) <= set(sizes):
-        raise InputError(f"{about}: a dict of {', '.join(map(str, given))}, expected candidate, and query if you like")
-    said = {side: annotations.names(f"{about} of {side}", given.get(side), size) for side, size in sizes.items()}
-    kinds = sorted({text for texts in said.values() for text in texts or () if text})
-    if not 1 <= len(kinds) <= MOST_KINDS:
-        raise InputError(f"{about}: {len(kinds)} kinds, expected 1 to {MOST_KINDS}")
-    number = {kind: place for place, kind in enumerate(kinds)} | {"": UNMARKED}
-    found = {
-        side: texts and partial(_of_candidate, torch.tensor([number[each] for each in texts]))
-        for side, texts in said.items()
+    title = f"marks, {name}"
+    if "candidate" not in texts_by_side or not set(texts_by_side) <= set(sizes):
+        raise InputError(
+            f"{title}: a dict of {', '.join(map(str, texts_by_side))}, expected candidate, and query if you like"
+        )
+    texts_of_sides = {
+        side: annotations.names(f"{title} of {side}", texts_by_side.get(side), size) for side, size in sizes.items()
     }
-    return Mark(name, tuple(kinds), found["candidate"] or None, found["query"] or None)
+    kinds = sorted({text for texts in texts_of_sides.values() for text in texts or () if text})
+    if not 1 <= len(kinds) <= MOST_KINDS:
+        raise InputError(f"{title}: {len(kinds)} kinds, expected 1 to {MOST_KINDS}")
+    number = {kind: place for place, kind in enumerate(kinds)} | {"": UNMARKED}
+    functions = {
+        side: texts and partial(_of_candidate, torch.tensor([number[text] for text in texts]))
+        for side, texts in texts_of_sides.items()
+    }
+    return Mark(name, tuple(kinds), functions["candidate"] or None, functions["query"] or None)
 
 
-def _of_equal_labels(asking: Tensor, asked: Tensor, query: Tensor, candidate: Tensor) -> Tensor:
+def _of_equal_labels(query_labels: Tensor, candidate_labels: Tensor, query: Tensor, candidate: Tensor) -> Tensor:
     """0 where the labels of both rows are equal and none is below 0."""
-    left, right = asking[query][:, None], asked[candidate][None]
+    left, right = query_labels[query][:, None], candidate_labels[candidate][None]
     return torch.where((left == right) & (left >= 0), 0, UNMARKED)
 
 
@@ -168,12 +172,12 @@ def _of_listed_pairs(keys: Tensor, width: int, query: Tensor, candidate: Tensor)
     return torch.where(within(query[:, None] * width + candidate, keys), 0, UNMARKED)
 
 
-def within(values: Tensor, known: Tensor) -> Tensor:
+def within(values: Tensor, sorted_values: Tensor) -> Tensor:
     """Whether values are among sorted ones."""
-    if not len(known):
+    if not len(sorted_values):
         return torch.zeros_like(values, dtype=torch.bool)
-    place = torch.searchsorted(known, values).clamp(max=len(known) - 1)
-    return known[place] == values
+    place = torch.searchsorted(sorted_values, values).clamp(max=len(sorted_values) - 1)
+    return sorted_values[place] == values
 
 
 def _of_candidate(kinds: Tensor, query: Tensor, candidate: Tensor) -> Tensor:

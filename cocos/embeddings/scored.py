@@ -81,31 +81,35 @@ class Scores:
         shape, device = (scores.shape[0], scores.shape[1]), scores.device
         positive = self._positives(shape).to(device)
         negative = ~positive if self.negative is None else _mask("negative", self.negative, shape).to(device)
-        both = positive & negative
-        if both.any():
-            raise InputError(f"pair {tuple(both.nonzero()[0].tolist())} is both positive and negative")
-        part = positive | negative
-        if bad := (part & ~scores.isfinite()).any(dim=1).nonzero().flatten().tolist():
+        overlap = positive & negative
+        if overlap.any():
+            raise InputError(f"pair {tuple(overlap.nonzero()[0].tolist())} is both positive and negative")
+        taking_part = positive | negative
+        if bad := (taking_part & ~scores.isfinite()).any(dim=1).nonzero().flatten().tolist():
             raise InputError(f"scores: NaN or infinity in {rows(bad)}; leave a pair out with the masks instead")
-        made: dict[str, Any] = {"scores": torch.where(part, scores, 0), "positive": positive, "negative": negative}
+        fields_of_scores: dict[str, Any] = {
+            "scores": torch.where(taking_part, scores, 0),
+            "positive": positive,
+            "negative": negative,
+        }
         for name in ("reference", "grade", "candidate_index"):
             if (values := getattr(self, name)) is None:
                 continue
             values = _numbers(name, values)
             if tuple(values.shape) != shape:
                 raise InputError(f"{name}: shape {tuple(values.shape)}, expected {shape}, that of the scores")
-            made[name] = values.to(device)
+            fields_of_scores[name] = values.to(device)
         if self.unlisted is not None:
-            made["unlisted"] = _numbers("unlisted", self.unlisted).to(device)
+            fields_of_scores["unlisted"] = _numbers("unlisted", self.unlisted).to(device)
         if self.logq is not None:
-            made["logq"] = self._checked_logq(shape, made.get("candidate_index")).to(scores)
-        self.__dict__.update(made, notes=tuple(self.notes), marks=marks.each(self.marks, *shape))
+            fields_of_scores["logq"] = self._checked_logq(shape, fields_of_scores.get("candidate_index")).to(scores)
+        self.__dict__.update(fields_of_scores, notes=tuple(self.notes), marks=marks.each(self.marks, *shape))
         if not positive.any():
             raise Unfit("no query has any positive: no pair is labelled 1")
-        known = positive.any(dim=1)
+        has_positive = positive.any(dim=1)
         if self.unlisted is not None:
-            known = known | torch.ones_like(known)
-        if lonely := (~known).nonzero().flatten().tolist():
+            has_positive = has_positive | torch.ones_like(has_positive)
+        if lonely := (~has_positive).nonzero().flatten().tolist():
             raise Unfit(f"query without any positive: {rows(lonely)}; remove it or give it a positive")
 
     def _positives(self, shape: tuple[int, int]) -> Tensor:
@@ -125,20 +129,20 @@ class Scores:
 
     def _checked_logq(self, shape: tuple[int, int], index: Tensor | None) -> Tensor:
         """The log-probabilities of the candidates, (candidates,)."""
-        found = _numbers("logq", self.logq)
+        logq = _numbers("logq", self.logq)
         number = shape[1] if index is None else int(index.max()) + 1
-        if found.ndim != 1 or len(found) < number or (index is None and len(found) != number):
-            raise InputError(f"logq: shape {tuple(found.shape)}, expected ({number},), one for each candidate")
-        if (wrong := (~(found.isfinite() & (found <= 0))).nonzero()).numel():
+        if logq.ndim != 1 or len(logq) < number or (index is None and len(logq) != number):
+            raise InputError(f"logq: shape {tuple(logq.shape)}, expected ({number},), one for each candidate")
+        if (wrong := (~(logq.isfinite() & (logq <= 0))).nonzero()).numel():
             place = int(wrong[0, 0])
-            value = f"{float(found[place]):g} of candidate {place}"
+            value = f"{float(logq[place]):g} of candidate {place}"
             raise InputError(f"logq: {value}, expected the log of a probability, finite and at most 0")
-        return found
+        return logq
 
     def __repr__(self) -> str:
         sizes = f"{int(self.positive.sum())} positive, {int(self.negative.sum())} negative"
-        beside = [name for name in ("reference", "grade", "logq", "names") if getattr(self, name) is not None]
-        more = f", with {', '.join(beside)}" if beside else ""
+        present = [name for name in ("reference", "grade", "logq", "names") if getattr(self, name) is not None]
+        more = f", with {', '.join(present)}" if present else ""
         return f"Scores({tuple(self.scores.shape)}, {sizes}{more})"
 
     # What a run asks of its source: a query is the row of its scores.
@@ -177,8 +181,8 @@ class Scores:
         asking = self.positive.any(dim=1).nonzero().flatten()
         places = torch.arange(self.scores.shape[1], device=self.scores.device)
         left = len(self.scores) - len(asking)
-        some = (f"{left} of {len(self.scores)} queries have no positive in their list and take no part",)
-        return Plan((Batch(asking, places, paired=False),), "groups", len(asking), some if left else (), (), "keep")
+        note = (f"{left} of {len(self.scores)} queries have no positive in their list and take no part",)
+        return Plan((Batch(asking, places, paired=False),), "groups", len(asking), note if left else (), (), "keep")
 
     def unchanged(self) -> None:
         """Scores are held in memory."""
@@ -187,24 +191,26 @@ class Scores:
         """The same scores: there is one direction."""
         return self
 
-    def marked(self, given: dict[str, Any] | None) -> "Scores":
+    def marked(self, labels: dict[str, Any] | None) -> "Scores":
         """Give the pairs other marks, by their names."""
-        return self.unchecked(marks=marks.each(given, *self.scores.shape))
+        return self.unchecked(marks=marks.each(labels, *self.scores.shape))
 
     def to(self, device: torch.device | str | None = None, dtype: torch.dtype | None = None) -> "Scores":
         """Move to another device or dtype; the same object where nothing changes."""
         scores = self.scores.to(device, dtype)
         if scores is self.scores:
             return self
-        made = {each.name: value for each in fields(self) if isinstance(value := getattr(self, each.name), Tensor)}
-        moved = {name: value.to(scores.device) for name, value in made.items()}
+        tensors = {
+            field.name: value for field in fields(self) if isinstance(value := getattr(self, field.name), Tensor)
+        }
+        moved = {name: value.to(scores.device) for name, value in tensors.items()}
         return self.unchecked(**moved | {"scores": scores})
 
     def unchecked(self, **values: Any) -> "Scores":
         """The same scores with other values of some fields, without a second check."""
-        other = object.__new__(Scores)
-        other.__dict__.update({each.name: getattr(self, each.name) for each in fields(self)} | values)
-        return other
+        scores = object.__new__(Scores)
+        scores.__dict__.update({field.name: getattr(self, field.name) for field in fields(self)} | values)
+        return scores
 
     def candidates(self, query_index: Tensor, places: Tensor) -> Tensor:
         """Number of the candidates at some places of the lists of some queries, (n,) from (n,) and (n,)."""
@@ -216,7 +222,7 @@ class Scores:
         Args:
             query_index: (q,) their rows.
         """
-        logq, taught = self.logq, self.grade if self.reference is None else self.reference
+        logq, teacher = self.logq, self.grade if self.reference is None else self.reference
         if logq is not None and self.candidate_index is not None:
             logq = logq[self.candidate_index[query_index].clamp(min=0)]
         return Pairs(
@@ -224,7 +230,7 @@ class Scores:
             self.positive[query_index],
             self.negative[query_index],
             candidate_group=self.candidate_group,
-            teacher=taught if taught is None else taught[query_index].to(self.scores.dtype),
+            teacher=teacher if teacher is None else teacher[query_index].to(self.scores.dtype),
             logq=logq if logq is None else logq.to(self.scores.dtype),
         )
 
@@ -232,22 +238,22 @@ class Scores:
 def _numbers(name: str, values: Any) -> Tensor:
     """Values as a tensor of numbers."""
     try:
-        found = torch.as_tensor(values)
+        numbers = torch.as_tensor(values)
     except (TypeError, ValueError, RuntimeError):
         raise InputError(f"{name}: {type(values).__name__}, expected an array of numbers") from None
-    if found.is_complex() or found.dtype == torch.bool:
-        raise InputError(f"{name}: dtype {found.dtype}, expected numbers")
-    return found
+    if numbers.is_complex() or numbers.dtype == torch.bool:
+        raise InputError(f"{name}: dtype {numbers.dtype}, expected numbers")
+    return numbers
 
 
 def _mask(name: str, values: Any, shape: tuple[int, int]) -> Tensor:
     """A mask of pairs, bool, from one or from labels 0 and 1."""
-    found = torch.as_tensor(values)
-    if tuple(found.shape) != shape:
-        raise InputError(f"{name}: shape {tuple(found.shape)}, expected {shape}, that of the scores")
-    if found.dtype != torch.bool:
-        wrong = found[(found != 0) & (found != 1)]
+    mask = torch.as_tensor(values)
+    if tuple(mask.shape) != shape:
+        raise InputError(f"{name}: shape {tuple(mask.shape)}, expected {shape}, that of the scores")
+    if mask.dtype != torch.bool:
+        wrong = mask[(mask != 0) & (mask != 1)]
         if len(wrong):
             raise InputError(f"{name}: {wrong[0].item():g}, expected True and False, or 1 and 0")
-        found = found.bool()
-    return found
+        mask = mask.bool()
+    return mask

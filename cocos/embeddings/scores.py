@@ -146,8 +146,8 @@ class Pairs:
         dtype = str(self.scores.dtype).removeprefix("torch.")
         sizes = f"{int(self.positive.sum())} positive, {int(self.negative.sum())} negative"
         optional = ("candidate_group", "query_norm", "candidate_norm", "embeddings", "teacher", "source", "logq")
-        beside = [name for name in optional if getattr(self, name) is not None]
-        more = f", with {', '.join(beside)}" if beside else ""
+        present = [name for name in optional if getattr(self, name) is not None]
+        more = f", with {', '.join(present)}" if present else ""
         return f"Pairs(scores={tuple(self.scores.shape)}, {dtype} on {self.scores.device}, {sizes}{more})"
 
     def slots(self) -> tuple[Tensor, Tensor]:
@@ -167,11 +167,11 @@ class Pairs:
         groups each is a class of its own.
         """
         columns = torch.arange(self.scores.shape[1], device=self.positive.device)
-        own = len(columns)
+        positive_class = len(columns)
         if self.candidate_group is not None:
             groups, columns = self.candidate_group.unique(return_inverse=True)
-            own = len(groups)
-        return torch.where(self.positive, own, columns), own + 1
+            positive_class = len(groups)
+        return torch.where(self.positive, positive_class, columns), positive_class + 1
 
     def norms(self) -> tuple[Tensor, Tensor]:
         """Norms of the queries, (Q, 1), and of the candidates, (1, C); 1 where they are not given."""
@@ -194,10 +194,10 @@ class Pairs:
         turned = self.embeddings.flip()
         norms = {"query_norm": self.candidate_norm, "candidate_norm": self.query_norm}
         matrices = {name: getattr(self, name) for name in PAIR_MATRICES}
-        exchanged = {name: None if each is None else each.T.contiguous() for name, each in matrices.items()}
+        exchanged = {name: None if values is None else values.T.contiguous() for name, values in matrices.items()}
         logq = None if turned.logq is None else turned.logq.to(self.scores.dtype)
-        beside = norms | {"candidate_group": turned.candidate_group, "logq": logq}
-        return self.unchecked(embeddings=turned, **beside, **exchanged)
+        shared_fields = norms | {"candidate_group": turned.candidate_group, "logq": logq}
+        return self.unchecked(embeddings=turned, **shared_fields, **exchanged)
 
     def first(self, number: int) -> "Pairs":
         """The same pairs of the first queries, with all of their candidates; not checked again."""
@@ -225,11 +225,11 @@ class Pairs:
             "candidate_norm": (candidates, None),
             "logq": (candidates, None) if self.logq is not None and self.logq.ndim == 1 else (queries, candidates),
         }
-        made = {}
+        parts = {}
         for name, (first, second) in places.items():
-            if (each := getattr(self, name)) is not None:
-                made[name] = each[first] if second is None else each[first][every, second]
-        return self.unchecked(**made)
+            if (values := getattr(self, name)) is not None:
+                parts[name] = values[first] if second is None else values[first][every, second]
+        return self.unchecked(**parts)
 
     def with_scores(self, scores: Tensor, query_norm: Tensor | None = None) -> "Pairs":
         """The same pairs with other scores (and query norms), of the same shape; not checked, for torch.func."""
@@ -241,9 +241,9 @@ class Pairs:
 
     def unchecked(self, **values: Any) -> "Pairs":
         """The same pairs with other values of some fields; not checked, for torch.func."""
-        other = object.__new__(Pairs)
-        other.__dict__.update(self.__dict__ | values)
-        return other
+        pairs = object.__new__(Pairs)
+        pairs.__dict__.update(self.__dict__ | values)
+        return pairs
 
     def cross_entropy(self, logits: Tensor, negative: Tensor | None = None) -> Tensor:
         r"""Cross-entropy of each positive against all negatives, summed over the positives of a query, (Q,), in nats.
@@ -257,8 +257,8 @@ class Pairs:
             negative: (Q, C) bool, the negatives that take part; None: all.
         """
         total = logsumexp(logits, self.negative if negative is None else negative)
-        each = torch.logaddexp(total - logits, torch.zeros_like(logits))
-        return torch.where(self.positive, each, 0).sum(dim=1)
+        terms = torch.logaddexp(total - logits, torch.zeros_like(logits))
+        return torch.where(self.positive, terms, 0).sum(dim=1)
 
     def residual(self, logits: Tensor, negative: Tensor | None = None) -> Tensor:
         r"""Closed form of ∂ Σ cross-entropy / ∂ logits, (Q, C): softmax minus target where there is one positive.
@@ -275,8 +275,8 @@ class Pairs:
         r"""Hinges of all triplets of a query, (Q,): :math:`\sum_{p \in P} \sum_{n \in N} [\alpha - s_p + s_n]_+`."""
         total = self.scores.new_zeros(self.scores.shape[0])
         for index, filled in zip(*(part.split(1, dim=1) for part in self.slots()), strict=True):
-            each = (margin - self.scores.gather(1, index) + self.scores).relu()
-            total = total + torch.where(self.negative & filled, each, 0).sum(dim=1)
+            terms = (margin - self.scores.gather(1, index) + self.scores).relu()
+            total = total + torch.where(self.negative & filled, terms, 0).sum(dim=1)
         return total
 
     def violations(self, margin: float) -> Tensor:
@@ -356,7 +356,7 @@ def pairs(
     positive, negative = matched(embeddings, batch, block or slice(None), same_group)
     variance, teacher = (part.candidate_variance,) if metric == "mahalanobis" else (), embeddings.teacher
     sourced = batch.extra > 0 or embeddings.negatives is not None
-    found = Pairs(
+    batch_pairs = Pairs(
         METRICS[metric](part.query, part.candidate, *variance),
         positive,
         negative,
@@ -369,10 +369,10 @@ def pairs(
         logq=None if part.logq is None else part.logq.to(part.query.dtype),
     )
     if len(directions) == 1:
-        return found
+        return batch_pairs
     ungrouped = batch.paired and same_group == "negative"
     blocks = sources.others(embeddings, batch, query_index, positive, directions, METRICS[metric], ungrouped=ungrouped)
-    return _with_columns(found, blocks)
+    return _with_columns(batch_pairs, blocks)
 
 
 def matched(embeddings: Any, batch: Batch, block: slice, same_group: str) -> tuple[Tensor, Tensor]:
@@ -400,22 +400,24 @@ def _with_columns(pairs: Pairs, blocks: Sequence[sources.Block]) -> Pairs:
     source = pairs.source
     if source is None:
         source = torch.zeros_like(pairs.positive, dtype=torch.int8)
-    own = [torch.full_like(each.positive, each.source, dtype=torch.int8) for each in blocks]
-    made: dict[str, Any] = {
-        name: torch.cat([getattr(pairs, name), *(getattr(each, name) for each in blocks)], dim=1)
+    of_query = [torch.full_like(block.positive, block.source, dtype=torch.int8) for block in blocks]
+    columns: dict[str, Any] = {
+        name: torch.cat([getattr(pairs, name), *(getattr(block, name) for block in blocks)], dim=1)
         for name in ("scores", "positive", "negative")
     }
     if pairs.teacher is not None:
-        made["teacher"] = torch.cat([pairs.teacher, *(each.teacher for each in blocks if each.teacher is not None)], 1)
+        columns["teacher"] = torch.cat(
+            [pairs.teacher, *(block.teacher for block in blocks if block.teacher is not None)], 1
+        )
     if pairs.logq is not None:  # columns of further directions are no samples of a catalogue
-        made["logq"] = torch.cat([pairs.logq, *(pairs.logq.new_zeros(each.positive.shape[1]) for each in blocks)])
-    groups, norms = [each.group for each in blocks], [length(each.rows) for each in blocks]
+        columns["logq"] = torch.cat([pairs.logq, *(pairs.logq.new_zeros(block.positive.shape[1]) for block in blocks)])
+    groups, norms = [block.group for block in blocks], [length(block.rows) for block in blocks]
     return replace(
         pairs,
-        **made,
-        source=torch.cat([source, *own], dim=1),
-        candidate_group=torch.cat([each for each in (pairs.candidate_group, *groups) if each is not None]),
-        candidate_norm=torch.cat([each for each in (pairs.candidate_norm, *norms) if each is not None]),
+        **columns,
+        source=torch.cat([source, *of_query], dim=1),
+        candidate_group=torch.cat([ids for ids in (pairs.candidate_group, *groups) if ids is not None]),
+        candidate_norm=torch.cat([norm for norm in (pairs.candidate_norm, *norms) if norm is not None]),
     )
 
 

@@ -66,16 +66,16 @@ TABLE = (
     NegativeSource("", "candidate", "candidate", "candidates near the positive"),
     NegativeSource("queue", "query", "candidate", "rows of a queue"),
 )
-SOURCES = tuple(each.name for each in TABLE)
+SOURCES = tuple(row.name for row in TABLE)
 # Places of the sources in the table.
 IN_BATCH, OWN_HARD, OTHERS_HARD, QUERY_QUERY, CANDIDATE_QUERY, CANDIDATE_CANDIDATE, QUEUE = range(len(TABLE))
-DIRECTIONS = tuple(dict.fromkeys(each.direction for each in TABLE))
+DIRECTIONS = tuple(dict.fromkeys(row.direction for row in TABLE))
 # The four directions of GTE, which are all that libraries have.
 GTE_DIRECTIONS = tuple(
     TABLE[place].direction for place in (IN_BATCH, QUERY_QUERY, CANDIDATE_QUERY, CANDIDATE_CANDIDATE)
 )
 # Places of the sources whose columns the positive of a query asks for.
-OF_THE_POSITIVE = tuple(place for place, each in enumerate(TABLE) if each.asking == "candidate")
+OF_THE_POSITIVE = tuple(place for place, row in enumerate(TABLE) if row.asking == "candidate")
 Score = Callable[[Tensor, Tensor], Tensor]
 
 
@@ -112,8 +112,8 @@ def check(directions: Sequence[str]) -> None:
         if name not in DIRECTIONS:
             raise InputError(f"direction {name!r}, expected some of {', '.join(DIRECTIONS)}")
     if not directions or directions[0] != DIRECTIONS[0] or len(set(directions)) < len(directions):
-        given = ", ".join(directions) or "none"
-        raise InputError(f"directions: {given}; give {DIRECTIONS[0]} first, which has the positive, and each once")
+        listed = ", ".join(directions) or "none"
+        raise InputError(f"directions: {listed}; give {DIRECTIONS[0]} first, which has the positive, and each once")
 
 
 def of_candidates(embeddings: Any, batch: Batch, query_index: Tensor) -> Tensor:
@@ -129,14 +129,14 @@ def of_candidates(embeddings: Any, batch: Batch, query_index: Tensor) -> Tensor:
         [[0, 0, 1], [0, 0, 2]]
     """
     index = batch.candidate_index
-    found = index.new_full((len(query_index), len(index)), IN_BATCH, dtype=torch.int8)
-    found[:, len(index) - batch.extra :] = OTHERS_HARD
+    source = index.new_full((len(query_index), len(index)), IN_BATCH, dtype=torch.int8)
+    source[:, len(index) - batch.extra :] = OTHERS_HARD
     if embeddings.negatives is not None:
         for named in embeddings.negatives[query_index].unbind(dim=1):
-            found[named[:, None] == index] = OWN_HARD
+            source[named[:, None] == index] = OWN_HARD
     if embeddings.queue is not None:
-        found[:, embeddings.queue[index]] = QUEUE
-    return found
+        source[:, embeddings.queue[index]] = QUEUE
+    return source
 
 
 def others(
@@ -166,28 +166,28 @@ def others(
         score: scores of rows with rows, of the metric of the loss.
         ungrouped: rows of one group are negatives of each other; otherwise they take no part.
     """
-    partner, known = batch.candidate_index[positive.int().argmax(dim=1)], positive.any(dim=1, keepdim=True)
+    partner, has_positive = batch.candidate_index[positive.int().argmax(dim=1)], positive.any(dim=1, keepdim=True)
     ids = {"query": embeddings.query_group, "candidate": embeddings.candidate_group}
     matrices = {"query": embeddings.query, "candidate": embeddings.candidate}
     listed = {"query": batch.flip().partners, "candidate": batch.candidate_index}
-    found = []
+    blocks = []
     for place in map(SOURCES.index, directions[1:]):
         asking, asked = TABLE[place].asking, TABLE[place].asked
         asks = query_index if asking == "query" else partner
         # The row itself, or else its query's own: what asks is then numbered as `query_index`. A third side, with ids,
         # rows and places of its own, must say here which of them are the query's.
-        own = (asks if asking == asked else query_index)[:, None] == listed[asked]
-        again = own & known if place == CANDIDATE_QUERY else torch.zeros_like(own)
+        is_own = (asks if asking == asked else query_index)[:, None] == listed[asked]
+        is_positive = is_own & has_positive if place == CANDIDATE_QUERY else torch.zeros_like(is_own)
         if not ungrouped:
-            own = own | (ids[asking][asks][:, None] == ids[asked][listed[asked]])
+            is_own = is_own | (ids[asking][asks][:, None] == ids[asked][listed[asked]])
         if asking == asked == "candidate":
-            own = own | (of_candidates(embeddings, batch, query_index) == OWN_HARD)
-        negative = ~own if asking == "query" else ~own & known
+            is_own = is_own | (of_candidates(embeddings, batch, query_index) == OWN_HARD)
+        negative = ~is_own if asking == "query" else ~is_own & has_positive
         rows, teacher = matrices[asked][listed[asked]], embeddings.teacher
-        found.append(
+        blocks.append(
             Block(
                 score(matrices[asking][asks], rows),
-                again,
+                is_positive,
                 negative,
                 place,
                 ids[asked][listed[asked]],
@@ -195,4 +195,4 @@ def others(
                 teacher and teacher.scores(asking, asks, asked, listed[asked]),
             )
         )
-    return found
+    return blocks

@@ -38,14 +38,14 @@ class Teacher:
             listed: (b,) their numbers.
         """
         if self.guide is not None:
-            some = self.guide[SIDES.index(asking)][asks], self.guide[SIDES.index(asked)][listed]
-            one, other = (torch.nn.functional.normalize(row, dim=1) for row in some)
-            return one @ other.T
+            guide_rows = self.guide[SIDES.index(asking)][asks], self.guide[SIDES.index(asked)][listed]
+            query_rows, candidate_rows = (torch.nn.functional.normalize(row, dim=1) for row in guide_rows)
+            return query_rows @ candidate_rows.T
         matrix: Any = self.matrix
         if asking == asked:
             return matrix.new_full((len(asks), len(listed)), torch.nan)
-        found: Tensor = matrix[asks][:, listed] if asking == "query" else matrix[listed][:, asks].T
-        return found
+        scores: Tensor = matrix[asks][:, listed] if asking == "query" else matrix[listed][:, asks].T
+        return scores
 
     def flip(self) -> "Teacher":
         """The same scores where the candidates ask."""
@@ -64,19 +64,19 @@ class Teacher:
         return Teacher(None if self.matrix is None else self.matrix.to(like), guide)
 
 
-def _read_matrix(name: str, given: Any) -> Tensor:
+def _read_matrix(name: str, values: Any) -> Tensor:
     """Read a matrix of numbers."""
     try:
-        found: Tensor = torch.as_tensor(given)
+        matrix: Tensor = torch.as_tensor(values)
     except (TypeError, ValueError, RuntimeError):
-        raise InputError(f"{name}: {type(given).__name__}, expected a matrix of numbers") from None
-    if found.ndim != 2 or found.is_complex() or found.dtype == torch.bool or 0 in found.shape:
-        raise InputError(f"{name}: {found.dtype} of shape {tuple(found.shape)}, expected a matrix of numbers")
-    return found if found.is_floating_point() else found.double()
+        raise InputError(f"{name}: {type(values).__name__}, expected a matrix of numbers") from None
+    if matrix.ndim != 2 or matrix.is_complex() or matrix.dtype == torch.bool or 0 in matrix.shape:
+        raise InputError(f"{name}: {matrix.dtype} of shape {tuple(matrix.shape)}, expected a matrix of numbers")
+    return matrix if matrix.is_floating_point() else matrix.double()
 
 
 def of(
-    given: Any,
+    values: Any,
     queries: int,
     candidates: int,
     negatives: Tensor | None = None,
@@ -85,7 +85,7 @@ def of(
     """Make a teacher of its scores, or of the rows of a guide.
 
     Args:
-        given: (Q, C) scores, NaN where none is known; or (Q, 1 + K), of the positive of each query and of its own hard
+        values: (Q, C) scores, NaN where none is known; or (Q, 1 + K), of the positive of each query and of its own hard
             negatives; or a pair of the guide's rows, (Q, G) and (C, G), whose cosines are the scores.
         queries: Q.
         candidates: C.
@@ -97,47 +97,49 @@ def of(
         tensor([[0.9000, 0.1000],
                 [0.2000, 0.8000]])
     """
-    if isinstance(given, Teacher):
-        return given
-    if isinstance(given, tuple) and len(given) == 2:
-        return _checked_guide(given, queries, candidates)
-    found = _read_matrix("teacher", given)
-    open_ = found.isinf().any(dim=1).nonzero().flatten().tolist()
-    if open_:
-        raise InputError(f"teacher: infinity in {rows(open_)}; NaN says that a score is not known")
-    if found.isnan().all():
+    if isinstance(values, Teacher):
+        return values
+    if isinstance(values, tuple) and len(values) == 2:
+        return _checked_guide(values, queries, candidates)
+    scores = _read_matrix("teacher", values)
+    infinite_rows = scores.isinf().any(dim=1).nonzero().flatten().tolist()
+    if infinite_rows:
+        raise InputError(f"teacher: infinity in {rows(infinite_rows)}; NaN says that a score is not known")
+    if scores.isnan().all():
         raise InputError("teacher: all scores are NaN, so that none is known; leave it out")
-    if tuple(found.shape) == (queries, candidates):
-        return Teacher(found)
-    if negatives is None or groups is None or tuple(found.shape) != (queries, 1 + negatives.shape[1]):
-        own = (
+    if tuple(scores.shape) == (queries, candidates):
+        return Teacher(scores)
+    if negatives is None or groups is None or tuple(scores.shape) != (queries, 1 + negatives.shape[1]):
+        alternative = (
             ""
             if negatives is None
             else f", or ({queries}, {1 + negatives.shape[1]}): of the positive and the negatives"
         )
-        raise InputError(f"teacher: shape {tuple(found.shape)}, expected ({queries}, {candidates}){own}")
-    matrix = found.new_full((queries, candidates), torch.nan)
-    row, column = (groups[0][:, None] == groups[1]).nonzero().to(found.device).T
-    matrix[row, column] = found[row, 0]
-    row, place = (negatives >= 0).nonzero().to(found.device).T
-    matrix[row, negatives.to(found.device)[row, place]] = found[row, 1 + place]
+        raise InputError(f"teacher: shape {tuple(scores.shape)}, expected ({queries}, {candidates}){alternative}")
+    matrix = scores.new_full((queries, candidates), torch.nan)
+    row, column = (groups[0][:, None] == groups[1]).nonzero().to(scores.device).T
+    matrix[row, column] = scores[row, 0]
+    row, place = (negatives >= 0).nonzero().to(scores.device).T
+    matrix[row, negatives.to(scores.device)[row, place]] = scores[row, 1 + place]
     return Teacher(matrix)
 
 
-def _checked_guide(given: tuple[Any, Any], queries: int, candidates: int) -> Teacher:
+def _checked_guide(guide: tuple[Any, Any], queries: int, candidates: int) -> Teacher:
     """Check the rows of a guide."""
-    for side, each in zip(SIDES, given, strict=True):
-        if each is None:
+    for side, rows_of_side in zip(SIDES, guide, strict=True):
+        if rows_of_side is None:
             raise InputError(f"guide_{side} is missing: give the guide's rows of both sides")
-    query, candidate = (_read_matrix(f"guide_{side}", each) for side, each in zip(SIDES, given, strict=True))
+    query, candidate = (
+        _read_matrix(f"guide_{side}", rows_of_side) for side, rows_of_side in zip(SIDES, guide, strict=True)
+    )
     sizes = (len(query), len(candidate))
     if sizes != (queries, candidates) or query.shape[1] != candidate.shape[1]:
         shapes = f"{tuple(query.shape)} and {tuple(candidate.shape)}"
         raise InputError(
             f"guide_query, guide_candidate: shapes {shapes}, expected ({queries}, G) and ({candidates}, G)"
         )
-    for side, each in zip(SIDES, (query, candidate), strict=True):
-        wrong = (~each.isfinite()).any(dim=1).nonzero().flatten().tolist()
+    for side, rows_of_side in zip(SIDES, (query, candidate), strict=True):
+        wrong = (~rows_of_side.isfinite()).any(dim=1).nonzero().flatten().tolist()
         if wrong:
             raise InputError(f"guide_{side}: NaN or infinity in {rows(wrong)}")
     return Teacher(guide=(query, candidate.to(query)))
