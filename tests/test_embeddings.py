@@ -80,6 +80,8 @@ def test_scores_are_their_definition(metric):
                 "dot": inner,
                 "cosine": inner / (math.hypot(*q) * math.hypot(*c)),
                 "cosine_dot": inner / math.hypot(*q),
+                "projection": inner / math.hypot(*c),
+                "chord": -math.sqrt(max(0.0, 2 - 2 * inner / (math.hypot(*q) * math.hypot(*c)))),
                 "euclidean": -distance,
                 "squared_euclidean": -(distance**2),
                 "squared_chord": 2 * inner / (math.hypot(*q) * math.hypot(*c)) - 2,
