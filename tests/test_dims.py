@@ -175,4 +175,4 @@ def test_dims_out_of_range_are_refused(tmp_path, dims):
 def test_dims_of_scores_are_refused(tmp_path):
     path = saved(tmp_path, "s.npz", {"scores": np.eye(4), "positive": np.eye(4)})
     done = CliRunner().invoke(app, ["count", str(path), "--loss", "ntxent", "--dims", "2"])
-    assert done.exit_code == 2 and "holds scores, which have no dimensions" in done.stderr.replace("\n", " ")
+    assert done.exit_code == 2 and "scores, which have no dimensions" in done.stderr.replace("\n", " ")

@@ -223,7 +223,7 @@ def test_a_wrong_route_gets_a_sentence(folder, arguments, sentence):
 def test_a_checkpoint_without_data_says_what_to_type():
     model = SmallTowers(8, (8, 8, 8, 8), 8, 8)
     made = cocos.Checkpoint(shelf.Path("a.pt"), "0", "mine", {}, encoder=lambda: model)
-    with pytest.raises(InputError, match=r"cocos count a.pt --data DATA, .* cocos encode DATA --model a.pt"):
+    with pytest.raises(InputError, match=r"cocos count a.pt --data DATA, .*cocos encode DATA --model a.pt"):
         made.embed()
     assert made.items() is None and not made.model.training
     with pytest.raises(InputError, match="reads image and text, and the data have features"):

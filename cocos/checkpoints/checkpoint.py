@@ -1,4 +1,4 @@
-"""A frozen checkpoint as its format read it: what it says of itself, and how its data are encoded."""
+"""A frozen checkpoint: how its data are encoded, and the loss that it was trained with."""
 
 import os
 import shlex
@@ -21,36 +21,36 @@ from cocos.embeddings.matrices import Mapped
 from cocos.embeddings.scored import Scores
 from cocos.embeddings.stored import Stored
 
-# The word that opens the embedded checkpoint in the place of a path, and its file.
+# The word that opens the embedded checkpoint instead of a path, and its file.
 EXAMPLE, EXAMPLE_FILE = Path("example"), Path(__file__).parent.parent / "example" / "emoji_ntxent.pt"
 
 
 @contextmanager
-def one_sentence(path: Path, what: str, then: str = "write or copy it again") -> Generator[None]:
-    """Turn all that reading a file raises into one sentence on it: files can be wrong in unforeseen ways."""
+def one_sentence(path: Path, problem: str, advice: str = "write or copy it again") -> Generator[None]:
+    """Turn the exceptions of reading a file into one sentence with its path."""
     try:
         yield
     except InputError as error:
-        said = " ".join(str(error).splitlines())  # names of keys, and reasons of libraries, may have several lines
-        if said == str(error) and str(path) in said:
+        message = " ".join(str(error).splitlines())  # names of keys, and reasons of libraries, may have several lines
+        if message == str(error) and str(path) in message:
             raise
-        raise type(error)(said if str(path) in said else f"{path}: {said}") from error
+        raise type(error)(message if str(path) in message else f"{path}: {message}") from error
     except MemoryError as error:
-        raise InputError(f"{path} {what}: it takes more memory than there is") from error
+        raise InputError(f"{path} {problem}: it takes more memory than there is") from error
     except Exception as error:
         reason = " ".join(str(error).split())[:120]
-        raise InputError(f"{path} {what} ({type(error).__name__}: {reason}); {then}") from error
+        raise InputError(f"{path} {problem} ({type(error).__name__}: {reason}); {advice}") from error
 
 
 def holding(
-    path: Path, what: str, found: Callable[[], Embeddings], splits: tuple[str, ...] = ("train",)
+    path: Path, content: str, rows: Callable[[], Embeddings], splits: tuple[str, ...] = ("train",)
 ) -> Callable[..., Embeddings]:
-    """Make the embedder of a file that holds its rows, which `found` returns; it knows no other splits."""
+    """Return the embedder of a file that contains its rows; `content` describes them in messages."""
 
     def embedder(split: str, device: str, progress: Any = None) -> Embeddings:
         if split not in splits:
-            raise InputError(f"split {split!r}: {path} holds {what} and has no splits")
-        return found().to(encoding.device_of(device))
+            raise InputError(f"split {split!r}: {path} contains {content} and has no splits")
+        return rows().to(encoding.device_of(device))
 
     return embedder
 
@@ -60,31 +60,28 @@ class Checkpoint:
     """A frozen checkpoint, or a file of embeddings.
 
     Args:
-        path: the file.
-        sha256: of its bytes.
-        format: name of its format on this shelf.
-        contents: what the file says of itself, as plain data (`cocos inspect`).
-        embedder: (split, device, progress) -> Embeddings; None where `encoder` encodes `training`.
-        splits: that can be encoded: those of `training`; empty where the file holds embeddings, or where the data are
-            not there.
-        recorded: loss name -> parameters that the file recorded of its training.
-        trained_with: name of the loss that it was trained with, where the file says so.
-        begin_with: name of the loss to study where the file names none: one that learns such vectors as it has.
-        notes: what the user should know of how the file was read.
-        mapped: the file, where it is mapped: its sha256 is empty, and is taken where a result is saved.
-        rows: split -> texts and pictures of the rows, in the order of the embeddings, or None where nothing is known;
-            None where those of `training` are the rows.
+        path: of the file.
+        sha256: of its bytes; empty if it is mapped.
+        format: name of its format.
+        contents: plain data for `cocos inspect`.
+        embedder: (split, device, progress) -> Embeddings; None if `encoder` encodes `training`.
+        splits: splits that can be encoded; empty for a file of embeddings, or if the data are absent.
+        recorded: loss -> recorded parameters.
+        trained_with: built-in loss of the training, if recorded.
+        begin_with: loss to start with if none is recorded.
+        notes: messages about how the file was read.
+        mapped: the mapped file, if any; its sha256 is computed when a result is saved.
+        rows: split -> texts and pictures of the rows, or None if unknown; None: those of `training`.
         encoder: builds the frozen encoder; None for embeddings.
-        training: its training data, recorded or given; None where none are known.
-        proxies: (P, D) class vectors that came with it: a labelled set is counted against them.
-        proxy_labels: (P,) class of each proxy; 0..P-1 when left out.
-        settings: what the vectors depend on beside the bytes of the file, for the cache; None: the built encoder says
-            it (`identity`).
-        recorder: words for where `recorded` was found.
+        training: training data, recorded or given.
+        proxies: (P, D) class vectors, which a labelled set is counted against.
+        proxy_labels: (P,) class of each proxy; default 0 to P-1.
+        settings: what the embeddings depend on besides the file; None: the `identity` of the encoder.
+        recorder: source of `recorded`, for messages.
         batch_size: of the training, as recorded; the default of commands.
-        one_direction: whether the loss of the training only searches the candidates of queries.
-        dims: number of first dimensions that are kept of each row; None: all.
-        stored: gives the rows where they are, for a set that memory need not hold; None: there is no such way.
+        one_direction: whether the loss of the training only compares queries with candidates.
+        stored: returns the rows on disk of a set larger than memory.
+        dims: number of leading dimensions of each row; None: all.
 
     Examples:
         >>> checkpoint = cocos.open("example")
@@ -108,12 +105,11 @@ class Checkpoint:
     training: Source | None = None
     proxies: Tensor | None = None
     proxy_labels: Tensor | None = None
-    settings: str | None = None
+    settings: str | None = ""
     recorder: str = "the checkpoint"
     batch_size: int | None = None
     one_direction: bool = False
     stored: Callable[[], Stored | None] | None = None
-
     dims: int | None = None
 
     def __post_init__(self):
@@ -122,7 +118,7 @@ class Checkpoint:
 
     @classmethod
     def of(cls, file: File, format: str, contents: dict, **more: Any) -> "Checkpoint":
-        """Make the checkpoint of a file or folder, with its path and hash; `more` are other fields."""
+        """Return the checkpoint of a file or folder, with its path and hash; `more` are other fields."""
         return cls(file.path, file.sha256, format, contents, **more)
 
     def __repr__(self):
@@ -134,50 +130,51 @@ class Checkpoint:
         """Encode a split with the frozen model, or take its rows from the cache.
 
         Args:
-            split: of the checkpoint's data; a file of embeddings has only what is in it.
+            split: of the data.
             device: `auto`, `cpu` or `cuda`.
-            progress: called with (items done, items in all).
+            progress: called with (rows done, rows in all).
         """
         if self.splits and split not in self.splits:
-            whose = self.path if self.training is None else self.training.path or self.training.kind
-            raise InputError(nearest(f"split of {whose}", split, self.splits))
-        if self.format == "own":  # code of the user's
-            found = (self.embedder or self._encoded)(split, device, progress)
+            data = self.path if self.training is None else self.training.path or self.training.kind
+            raise InputError(nearest(f"split of {data}", split, self.splits))
+        embed = self.embedder or self._encode
+        if self.format == "own":  # the user's code reports its own exceptions
+            rows = embed(split, device, progress)
         else:
-            with one_sentence(self.path, "or its data cannot be encoded", "see that the data are what it reads"):
-                found = (self.embedder or self._encoded)(split, device, progress)
+            with one_sentence(self.path, "or its data cannot be encoded", "check that the data fit the model"):
+                rows = embed(split, device, progress)
         if self.dims is None:
-            return found
-        if isinstance(found, Scores):
-            raise InputError(f"dims: {self.dims}, and {self.path} holds scores, which have no dimensions")
-        return found.truncate(self.dims)
+            return rows
+        if isinstance(rows, Scores):
+            raise InputError(f"dims: {self.dims}, but {self.path} contains scores, which have no dimensions")
+        return rows.truncate(self.dims)
 
     def truncate(self, dims: int) -> "Checkpoint":
-        """Return the checkpoint with the first dimensions of its embeddings alone, see `Embeddings.truncate`."""
+        """Return the checkpoint with the first dimensions of its embeddings, see `Embeddings.truncate`."""
         stored = self.stored
-        return replace(self, dims=dims, stored=stored and (lambda: (found := stored()) and found.truncate(dims)))
+        return replace(self, dims=dims, stored=stored and (lambda: (rows := stored()) and rows.truncate(dims)))
 
     @cached_property
     def on_disk(self) -> Stored | None:
-        """The rows where they are, of a set that is too large to be held in memory; None of any other."""
-        found = self.stored() if self.stored is not None else None
-        return None if found is None or found.held else found
+        """The rows on disk of a set that is larger than memory; None for all others."""
+        rows = self.stored() if self.stored is not None else None
+        return None if rows is None or rows.held else rows
 
     @cached_property
     def model(self) -> nn.Module:
-        """The frozen encoder, built when it is first asked for; a module of the user's stays as it is."""
+        """The frozen encoder, built at first use; a module of the user is not changed."""
         if self.encoder is None:
-            raise InputError(f"{self.path}: {self.format} holds no encoder")
-        built = self.encoder()
-        return built if self.format == "own" else built.eval().requires_grad_(False)
+            raise InputError(f"{self.path}: {self.format} has no encoder")
+        model = self.encoder()
+        return model if self.format == "own" else model.eval().requires_grad_(False)
 
-    def _encoded(self, split: str, device: str, progress) -> Embeddings:
+    def _encode(self, split: str, device: str, progress) -> Embeddings:
         """Encode a split of the training data."""
         if self.training is None:
-            typed = shlex.quote(str(self.path))
+            path = shlex.quote(str(self.path))
             raise InputError(
-                f"{self.path} holds an encoder and names no data: give data that it encodes, cocos count {typed} "
-                f"--data DATA, or write embeddings, cocos encode DATA --model {typed} --out embeddings.npz"
+                f"{self.path} is a model without data: add them, cocos count {path} --data DATA, or write embeddings, "
+                f"cocos encode DATA --model {path} --out embeddings.npz"
             )
         return encoding.embed(
             lambda: self.model,
@@ -187,58 +184,54 @@ class Checkpoint:
             proxies=self.proxies,
             proxy_labels=self.proxy_labels,
             optional_proxies=self.format == "own",
-            about=self._encoding(),
+            about=self._cache_key(),
         )
 
-    def _encoding(self) -> dict[str, str] | None:
-        """All that the encoder depends on, as a key of the cache; None where it is code of the user's."""
+    def _cache_key(self) -> dict[str, str] | None:
+        """Return all that the encoder depends on; None for code of the user."""
         if not self.sha256 or self.format == "own":
             return None
         settings = getattr(self.model, "identity", "") if self.settings is None else self.settings
-        return {
-            "checkpoint": self.sha256,
-            "format": self.format,
-            "settings": str(settings),
-        }
+        return {"checkpoint": self.sha256, "format": self.format, "settings": settings}
 
     def items(self, split: str = "train") -> Items | None:
-        """Load the texts and pictures of the rows of a split; None where nothing is known of them."""
+        """Load the texts and pictures of the rows of a split; None if unknown."""
         if self.rows is not None:
             return self.rows(split)
         return None if self.training is None else self.training.load(split)
 
     def loss(self, name: str | None = None, parameters: dict | None = None):
-        """Load a loss with the parameters that the checkpoint recorded for it, and say where they come from.
+        """Load a loss with the recorded parameters.
 
         Args:
-            name: whatever `cocos.losses.load` takes; None is the loss of the shelf that the checkpoint was trained
-                with, or else the one that learns such class vectors as it has, or else NT-Xent.
-            parameters: take precedence over what is recorded. In a sum each term has what is recorded for it.
+            name: argument of `cocos.losses.load`; None: the loss of the training, or else of the class vectors in the
+                file, or else NT-Xent.
+            parameters: have precedence over recorded ones. In a sum each term has those recorded for it.
 
         Returns:
-            The loss, and the sentence.
+            The loss, and a text with the source of each parameter.
         """
-        # What a file names is of the shelf: only the user can name code.
+        # A file can only name built-in losses, the user also code.
         asked = (self.trained_with or self.begin_with) if name is None else name
         name = losses.find_file(asked) if name is None else losses.canonical(asked)
-        own = losses.implied_parameters(asked)
+        implied = losses.implied_parameters(asked)
         usable, given = losses.parameter_names(name) or set(), losses.qualify(name, dict(parameters or {}))
         recorded = dict(self.recorded.get(name, {}))
-        if (twin := losses.counterpart(name)) and not recorded:  # the same numbers under the words of a library
-            theirs = self.recorded.get(twin, {})
-            recorded = losses.qualify(name, {key: value for key, value in theirs.items() if key in usable})
-        for term, theirs in self.recorded.items():
-            recorded |= {f"{term}.{key}": value for key, value in theirs.items() if f"{term}.{key}" in usable}
-        if {"temperature", "scale"} & given.keys():  # two words for one number: what is given replaces either
+        if (twin := losses.counterpart(name)) and not recorded:  # the same loss under the names of a library
+            values = self.recorded.get(twin, {})
+            recorded = losses.qualify(name, {key: value for key, value in values.items() if key in usable})
+        for term, values in self.recorded.items():
+            recorded |= {f"{term}.{key}": value for key, value in values.items() if f"{term}.{key}" in usable}
+        if {"temperature", "scale"} & given.keys():  # two names of one number: a given one replaces both
             recorded = {key: value for key, value in recorded.items() if key not in {"temperature", "scale"}}
         if {"temperature", "scale"} & (recorded.keys() | given.keys()):
-            own = {key: value for key, value in own.items() if key not in {"temperature", "scale"}}
-        loss = losses.load(name, own | recorded | given)
+            implied = {key: value for key, value in implied.items() if key not in {"temperature", "scale"}}
+        loss = losses.load(name, implied | recorded | given)
         origin = []
         for key, value in loss.parameters.items():
             where = "given" if key in given else f"recorded in {self.recorder}" if key in recorded else "default"
             shown = ",".join(map(str, value)) if isinstance(value, tuple) else value
-            origin.append(f"{key} {shown} ({where}{f' of {asked}' if where == 'default' and key in own else ''})")
+            origin.append(f"{key} {shown} ({where}{f' of {asked}' if where == 'default' and key in implied else ''})")
         if name in losses.names() and name != asked.strip().lower().replace("-", "_"):
             return loss, f"asked for as {asked}: {', '.join(origin) or 'no parameters'}"
         return loss, ", ".join(origin) or "no parameters given"

@@ -221,6 +221,7 @@ def load(file: File, data: Any = None) -> Checkpoint:
             "opt": options,
         },
         encoder=encoder,
+        settings=None,  # the vocabulary is not in the file
         training=None if folder is None else training_data.find(folder),
         recorded=dict.fromkeys(names, parameters) if parameters else {},
         trained_with=name,
