@@ -11,15 +11,16 @@ import torch
 from torch import Tensor
 
 from cocos.base import ranges
-from cocos.base.errors import InputError
+from cocos.base.errors import InputError, Unfit
 from cocos.embeddings.scores import Pairs
+from cocos.embeddings.sources import OWN_HARD
 from cocos.losses.base import Loss
 
 GRADIENTS = ("exact", "stop_gradient", "autograd", "pseudo")  # a sum has the last of those of its terms
 # Attributes that a loss of some negatives shares with the loss of all of them.
 SHARED = (
     "metric couples gradient balanced sample per_positive share directions requires graded reads_norms bound reads "
-    "matching unit_from own_scores normaliser through_scores notes"
+    "matching unit_from notes"
 ).split()
 AtLeastOne = Annotated[int, ranges.whole(1)]
 Margin = Annotated[
@@ -104,19 +105,8 @@ class Sum(Loss):
         return {f"{loss.name}.{name}": value for _, loss in self.terms for name, value in loss.parameters.items()}
 
     def bind(self, pairs: Pairs) -> "Sum":
-        """Return the sum of the bound terms.
-
-        Raises:
-            InputError: the weights of a term do not belong to the scores of the pairs.
-        """
-        terms = tuple((c, loss.bind(pairs)) for c, loss in self.terms)
-        for _, loss in terms:
-            if len(terms) > 1 and loss.own_scores:
-                raise InputError(
-                    f"loss {self.name}: the weights of {loss.name} belong to scores of its own, so those of the other "
-                    "terms cannot be added to them"
-                )
-        return replace(self, terms=terms)
+        """Return the sum of the bound terms."""
+        return replace(self, terms=tuple((c, loss.bind(pairs)) for c, loss in self.terms))
 
     def value(self, pairs: Pairs) -> Tensor:
         """Return the loss of each query, (Q,)."""
@@ -296,4 +286,51 @@ class SemiHard(SomeNegatives):
         return chosen & pairs.negative
 
 
-WRAPPERS: dict[str, type[SomeNegatives]] = {wrapper.word: wrapper for wrapper in (TopK, SkipK, SemiHard)}
+@dataclass(frozen=True)
+class OwnHard(SomeNegatives):
+    """A loss of the hard negatives that are given with each query, such as those of a triplet file.
+
+    Args:
+        loss: as for `TopK`.
+    """
+
+    word = "own_hard"
+
+    def choose(self, pairs: Pairs) -> Tensor:
+        """Return the hard negatives of each query, (Q, C) bool.
+
+        Raises:
+            Unfit: the pairs have no hard negatives.
+        """
+        if pairs.source is None:
+            raise Unfit(f"{self.name}: no hard negatives, expected the array negatives in the file")
+        return pairs.negative & (pairs.source == OWN_HARD)
+
+
+@dataclass(frozen=True)
+class HardestPositive(SomeNegatives):
+    """A loss of the positive with the lowest score of each query, and of all its negatives.
+
+    Args:
+        loss: as for `TopK`.
+
+    Source: Hermans et al. 2017, arXiv:1703.07737, eq. 5, with `triplet_sh`: the batch-hard triplet loss.
+
+    Examples:
+        >>> pairs = cocos.Pairs(torch.tensor([[0.8, 0.6, 0.65]]), torch.tensor([[True, True, False]]))
+        >>> cocos.losses.load("hardest_positive(triplet_sh)").weight(pairs)
+        tensor([[ 0., -1.,  1.]])
+    """
+
+    word = "hardest_positive"
+
+    def reduce(self, pairs: Pairs) -> Pairs:
+        """Return the pairs with one positive per query."""
+        scores = pairs.scores.detach().masked_fill(~pairs.positive, torch.inf)
+        hardest = torch.zeros_like(pairs.positive).scatter(1, scores.argmin(dim=1, keepdim=True), True)
+        return pairs.unchecked(positive=pairs.positive & hardest)
+
+
+WRAPPERS: dict[str, type[SomeNegatives]] = {
+    wrapper.word: wrapper for wrapper in (TopK, SkipK, SemiHard, OwnHard, HardestPositive)
+}
