@@ -87,7 +87,7 @@ def test_own_loss_in_file_is_counted(embeddings, tmp_path, pool):
 
 def test_loss_without_file_is_refused(embeddings, pool):
     def contrast(scores, positive):
-        return (scores.masked_fill(positive, -torch.inf)).logsumexp(1) - (scores * positive).sum(1)
+        return (scores.masked_fill(positive, -torch.inf)).logsumexp(1).square() - (scores * positive).sum(1)
 
     with pytest.raises(InputError, match="file.py:name"):
         measures.count(embeddings, contrast, batch_size=16, executor=pool)

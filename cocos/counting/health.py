@@ -18,7 +18,7 @@ from cocos.counting.findings import Finding
 from cocos.counting.forces import gradient, sides
 from cocos.embeddings import Embeddings
 from cocos.embeddings.scores import NORMALISED_SIDES, Pairs, length
-from cocos.losses import Loss, adapted_name
+from cocos.losses import Loss
 
 SPREAD_ROWS = 256  # rows of a side, drawn with a fixed seed, of which spread and spectrum are computed
 # Maximum number of rows of the first batch that are weighed, so that the cost is small beside that of the count.
@@ -340,25 +340,16 @@ def lengths(embeddings: Embeddings, metric: str) -> list[Finding]:
 
 
 def norms(embeddings: Embeddings, loss: Loss) -> list[Finding]:
-    """Find norms that are not 1, for a loss of others that reads inner products.
-
-    Either the model of its library divides the rows by their norms, and so the counts do, or nobody is known to.
-    """
-    if loss.normaliser is None and (loss.reads != "embeddings" or loss.metric != "dot"):
+    """Find norms that are not 1, for a third-party loss that reads inner products."""
+    if loss.reads != "embeddings" or loss.metric != "dot":
         return []
     every = [norm for side in embeddings.norms for norm in (side.min().item(), side.max().item())]
     low, high = min(every), max(every)
     if high - low <= UNIT_NORM_TOLERANCE and abs(high - 1) <= UNIT_NORM_TOLERANCE:
         return []
-    if loss.normaliser is not None:
-        sentence = (
-            f"embeddings: norms {low:.3g} to {high:.3g}, divided out before {loss.name}, as {loss.normaliser} does"
-        )
-        return [Finding("divided norms", "look", sentence)]
-    known_as = adapted_name(loss.name)
     sentence = f"embeddings: norms {low:.3g} to {high:.3g}, and {loss.name} reads raw inner products"
     cure = "if the model is trained on unit vectors, divide the embeddings by their norms first"
-    return [Finding("raw norms", "look", sentence, cure + (f", or use --loss {known_as}" if known_as else ""))]
+    return [Finding("raw norms", "look", sentence, cure)]
 
 
 def grades(embeddings: Embeddings, loss: Loss) -> list[Finding]:

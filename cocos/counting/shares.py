@@ -2,8 +2,6 @@
 
 from collections.abc import Mapping
 
-from cocos.losses.external import units
-
 # Weights other than the closed-form derivative of the loss: name and meaning.
 KINDS_OF_WEIGHTS = {
     "stop_gradient": ("stop-gradient", "what training uses; a factor of the loss is held fixed in it"),
@@ -16,7 +14,6 @@ def share(loss) -> str:
     """Kind of a share: a `probability`, a number of `violations`, a part of the `unit`, or `unknown`."""
     if loss.unit_from == "unknown":
         return "unknown"
-    loss = loss.twin or loss
     return loss.share or ("violations" if loss.hinge else "unit")
 
 
@@ -45,6 +42,5 @@ def about_unit(attrs: dict) -> str:
     """One sentence on the unit of a share; empty where it is the loss's own natural one."""
     unit = attrs.get("unit", "natural")
     said = {"own": "the unit is the loss's own", "sum": "the unit is the sum of the terms' units"}
-    said |= {form: f"the unit is measured: the weights are those of a {form} of the scores" for form in units.SHARES}
     said |= {"unknown": "the unit of this loss is not known: parts of the query's own push are counted", "natural": ""}
     return said.get(unit, "the unit is " + (unit if unit.startswith("given") else f"that of {unit}, the same loss"))

@@ -508,7 +508,6 @@ def against_all(
         eps: smallest share that contributes.
         report: called with candidates done, and in all.
     """
-    loss = loss.counted_as or loss
     reader = readers.of(loss, eps, relative=True)
     if isinstance(reader, SoftmaxReader):
         found = _summed(asking, _Softmax(asking, loss, reader, eps), report)

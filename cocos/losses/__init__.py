@@ -28,10 +28,6 @@ __all__ = [
     "qualify",
 ]
 
-# Libraries of which modules are recognised by their class, with the files of `external` that read them.
-LIBRARIES = {"pytorch_metric_learning": "pml", "sentence_transformers": "st"}
-LIBRARIES |= {"lightly": "lightly", "open_clip": "open_clip"}
-
 
 def load(name: str, parameters: dict[str, Any] | None = None, **keywords: Any) -> Loss:
     """Return a loss by its name and parameters.
@@ -86,14 +82,11 @@ def as_loss(loss: Any) -> Loss:
     """
     if isinstance(loss, Loss):
         return loss
+    from cocos.losses import foreign, libraries  # which read names of losses
+
     definition = loss if hasattr(loss, "__qualname__") else type(loss)
-    package = str(definition.__module__).partition(".")[0]
-    if not isinstance(loss, type) and package in LIBRARIES:
-        library_loss = importlib.import_module(f"cocos.losses.external.{LIBRARIES[package]}").of(loss)
-        if library_loss is not None:
-            return library_loss
-    own = importlib.import_module("cocos.losses.external.own")
-    return own.of(loss, f"{definition.__module__}:{definition.__qualname__}", {})
+    library_loss = None if isinstance(loss, type) else libraries.from_instance(loss)
+    return library_loss or foreign.as_loss(loss, f"{definition.__module__}:{definition.__qualname__}", {})
 
 
 def canonical(name: str) -> str:
@@ -147,19 +140,8 @@ def implied_parameters(name: str) -> dict[str, Any]:
 
 def counterpart(name: str) -> str | None:
     """Return the built-in loss from which a loss of a library takes recorded parameters, or None."""
-    file = spelling.third_party_file(name)
-    library = getattr(file, "library", None)
-    return library.counterpart(name.strip()) if library else None
-
-
-def adapted_name(name: str) -> str | None:
-    """Return the name with a prefix of a library loss that is named by its module, or None."""
-    module, _, class_name = name.partition(":")
-    file = LIBRARIES.get(module.partition(".")[0]) if "." in module else None
-    try:
-        return canonical(f"{file}:{class_name}") if file else None
-    except InputError:
-        return None
+    counterpart_in = getattr(spelling.third_party_file(name), "counterpart", None)
+    return counterpart_in(name) if counterpart_in else None
 
 
 def __getattr__(name: str) -> Any:

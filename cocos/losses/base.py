@@ -70,13 +70,7 @@ class Loss:
         reads: `scores` or `embeddings`.
         matching: origin of the positives: `labels`, `rows`, `columns`, or None for the masks.
         unit_from: origin of the unit: `natural`, `own`, `sum`, `given`, a built-in loss, a measured form, or `unknown`.
-        own_scores: whether its weights belong to scores of no metric.
-        twin: built-in loss with equal weights and unit.
-        counted_as: the twin if it reads the same pairs.
-        normaliser: library that normalises the rows before the loss.
-        through_scores: whether embeddings enter only through the scores of the pairs.
         notes: remarks for the user, one sentence each.
-        recognised: whether its class and settings are those of a built-in loss.
 
     Examples:
         >>> cocos.losses.load("ntxent").share
@@ -106,13 +100,7 @@ class Loss:
     reads: str = "scores"
     matching: str | None = None
     unit_from: str = "natural"
-    own_scores: bool = False
-    twin: "Loss | None" = None
-    counted_as: "Loss | None" = None
-    normaliser: str | None = None
-    through_scores: bool = False
     notes: tuple[str, ...] = ()
-    recognised: bool = False
 
     def __post_init__(self) -> None:
         for field in dataclasses.fields(self):  # type: ignore[arg-type]
@@ -181,10 +169,6 @@ class Loss:
 
     def bind(self, pairs: "Pairs") -> "Loss":
         """Return the loss with all parameters that the first batch fixes."""
-        return self
-
-    def by_closed_form(self, pairs: "Pairs") -> "Loss":
-        """Return the loss weighed by the closed form of the equal built-in loss, if there is one for these pairs."""
         return self
 
     def equals(self) -> tuple[tuple[str, dict[str, Any], str], ...]:

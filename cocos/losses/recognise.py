@@ -10,7 +10,6 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
-from scipy.optimize import least_squares
 from torch import Tensor
 
 from cocos import losses
@@ -29,6 +28,7 @@ TRIPLETS = {
     "chord": "triplet_euclidean",
     "squared_euclidean": "triplet_squared",
 }
+NOTHING = 1e-9  # largest margin or bias that is a rounding error
 DIGITS = (6, 17)  # 0.07 rather than 0.0700000000001
 
 
@@ -48,18 +48,15 @@ class Recognised:
     Args:
         loss: the built-in loss.
         both: whether the weights of both directions are added up.
-        hardest_positive: whether only the hardest positive of a query takes part.
         symmetric: whether the weights of (i, j) and (j, i) in a labelled set are averaged.
     """
 
     loss: Loss
     both: bool = False
-    hardest_positive: bool = False
     symmetric: bool = False
 
     def weight(self, pairs: Pairs) -> Tensor:
         """Return the weights (Q, C)."""
-        pairs = hardest_positives(pairs) if self.hardest_positive else pairs
         weights = self.loss.weight(pairs)
         if self.both:
             weights = weights + self.loss.weight(transpose(pairs)).T
@@ -77,13 +74,6 @@ def difference(form: Tensor, weights: Tensor) -> float:
         return 0.0 if not form.any() and not float(total) else math.inf
     factor = (weights * form).sum() / form.square().sum().clamp(min=1e-300)
     return math.inf if float(factor) <= 0 else float((weights - factor * form).abs().sum(dim=1).max() / total)
-
-
-def hardest_positives(pairs: Pairs) -> Pairs:
-    """Return the pairs with the positive of the lowest score per query as the only one."""
-    scores = pairs.scores.masked_fill(~pairs.positive, torch.inf)
-    hardest = torch.zeros_like(pairs.positive).scatter(1, scores.argmin(dim=1, keepdim=True), True)
-    return pairs.unchecked(positive=pairs.positive & hardest)
 
 
 def transpose(pairs: Pairs) -> Pairs:
@@ -179,10 +169,13 @@ def fit(
         bounds: of the logarithm of the scale.
         probe: with the weights.
     """
+    from scipy.optimize import least_squares  # not loaded by a count of a built-in loss
+
     largest = float(probe.weights.abs().max())
 
     def load(x: Sequence[float], digits: int = DIGITS[-1]) -> Recognised:
         named = {name: float(f"{value:.{digits}g}") for name, value in parameters(x).items()}
+        named = {name: 0.0 if abs(value) < NOTHING else value for name, value in named.items()}
         return replace(form, loss=losses.load(form.loss.name, named))
 
     def residuals(x: np.ndarray) -> np.ndarray:
@@ -220,13 +213,13 @@ def hinges(probe: Probe, metric: str, directions: Sequence[bool]) -> Iterator[Re
     margin = float((probe.value - (weights * pairs.scores).sum()) / push)
     if not 0 <= margin < math.inf:
         return
-    for both in directions:
-        for hardest_positive in (False, True):
-            for name in ("triplet", "triplet_sh"):
-                built_in = TRIPLETS.get(metric, name) if name == "triplet" else name
+    for name in ("triplet", "triplet_sh"):
+        built_in = TRIPLETS.get(metric, name) if name == "triplet" else name
+        for both in directions:
+            for wrapper in ("{}", "hardest_positive({})"):
                 for digits in DIGITS:
-                    loss = losses.load(built_in, margin=float(f"{margin:.{digits}g}"))
-                    recognised = Recognised(loss, both, hardest_positive)
+                    loss = losses.load(wrapper.format(built_in), margin=float(f"{margin:.{digits}g}"))
+                    recognised = Recognised(loss, both)
                     if recognised.explains(probe):
                         yield recognised
                         break

@@ -13,16 +13,8 @@ from cocos.losses import catalogue, parameters
 from cocos.losses.base import Loss
 from cocos.losses.combined import WRAPPERS, Sum
 
-# Files of `external` that read names with a prefix; a name with another prefix is the user's module or file.
-LIBRARY_FILES = {
-    "pml": "pml",
-    "open_clip": "open_clip",
-    "st": "st",
-    "lightly": "lightly",
-    "ce": "named",
-    "pylate": "named",
-    "colpali": "named",
-}
+# Prefixes of libraries; a name with another prefix is the user's module or file.
+LIBRARIES = ("ce", "colpali", "lightly", "open_clip", "pml", "pylate", "st")
 
 
 @dataclass(frozen=True)
@@ -211,5 +203,5 @@ def third_party_file(name: str) -> Any:
     """Return the module that reads the name of a third-party loss, None for a built-in loss."""
     if ":" not in name:
         return None
-    file = LIBRARY_FILES.get(name.partition(":")[0].strip().lower(), "own")
-    return importlib.import_module(f"cocos.losses.external.{file}")
+    file = "libraries" if name.partition(":")[0].strip().lower() in LIBRARIES else "foreign"
+    return importlib.import_module(f"cocos.losses.{file}")

@@ -145,8 +145,6 @@ def decomposition(
         [2.0, 2.0, 2.0, 2.0, 2.0, 2.0]
     """
     run = prepare(embeddings, loss, eps=eps, **sampling)
-    if run.loss.own_scores:
-        raise InputError(f"{run.loss!r}: it weighs no scores that cocos knows, so pull and push have no direction")
     check_pairs(run.loss, "decomposition", graded=run.embeddings.grades is not None)
     records, on_each = {name: [] for name, _, _ in run.sides}, []
     for batch in tracked(run.plan.batches, sampling["progress"], "decomposing"):

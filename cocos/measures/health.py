@@ -130,7 +130,7 @@ def _report(run: Run, scored: Callable[[str, int], Pairs]) -> dict:
         return counted.report({}, {}, {})
     directions: dict[str, dict | None] = dict.fromkeys(run.embeddings.directions)
     graded = run.loss.graded and run.embeddings.grades is not None  # a weight is of no query and candidate
-    if not run.loss.own_scores and not graded:
+    if not graded:
         number = counted.FELT_QUERIES if run.loss.couples == "query" else counted.FELT_ROWS
         for name in directions:
             with contextlib.suppress(InputError):  # a loss of yours may read whole batches only

@@ -25,7 +25,6 @@ from cocos.counting.comparisons import Fit, fit
 from cocos.embeddings import Embeddings
 from cocos.embeddings.options import Progress
 from cocos.embeddings.scores import cosine
-from cocos.losses.external.sides import Sides, sides
 from cocos.measures.shared.pair_gradients import (
     ENDS,
     OWN_COORDINATE,
@@ -40,6 +39,7 @@ from cocos.measures.shared.pair_gradients import (
     stretched,
     synthetic,
 )
+from cocos.measures.shared.pair_losses import Sides, sides
 from cocos.measures.shared.prepared import embedded
 
 # Dtypes in which a way can compute.

@@ -133,7 +133,7 @@ class TrialResult:
 
 def reads_embeddings(loss) -> bool:
     """The loss looks at embeddings and labels, not at scores."""
-    return loss.reads == "embeddings" and not loss.through_scores
+    return loss.reads == "embeddings"
 
 
 def fits(loss, trial: Trial) -> bool:
@@ -314,7 +314,7 @@ def _questioned(loss, other, trial: Trial) -> TrialResult:
         try:
             rounded = cast(pairs, dtype)
             by_autograd = weights.autograd(loss, rounded)
-            ours = loss.weight(rounded) if closed or loss.through_scores else by_autograd
+            ours = loss.weight(rounded) if closed else by_autograd
         except (InputError, RuntimeError):
             continue  # scores beyond the range of the dtype, or an operation that PyTorch does not have in it
         exact = weights.of(loss, cast(rounded, torch.float64))
@@ -332,8 +332,7 @@ def _questioned(loss, other, trial: Trial) -> TrialResult:
         except Exception:
             found.order = math.inf
     if trial.smooth:
-        if not (loss.graded and loss.through_scores):  # the score of a pair stands in all rows and cannot move in one
-            found.slope, found.slope_at = slopes(loss, pairs, weight, size)
+        found.slope, found.slope_at = slopes(loss, pairs, weight, size)
         if other is not None:
             found.against, found.ratio = _against(loss, other, pairs)
     return found
@@ -344,8 +343,7 @@ def _against(loss, other, pairs) -> tuple[float, float]:
     if reads_embeddings(loss) or reads_embeddings(other):
         ours, theirs = (embedding_gradient(each, pairs)[1] for each in (loss, other))
     else:
-        own_twin = other is loss.twin and hasattr(loss, "twin_weight")
-        ours, theirs = weights.of(loss, pairs), loss.twin_weight(pairs) if own_twin else weights.of(other, pairs)
+        ours, theirs = weights.of(loss, pairs), weights.of(other, pairs)
     found = fit(theirs, ours)
     if max(found.size, found.other) < NEGLIGIBLE:
         return math.nan, math.nan
@@ -461,9 +459,6 @@ def verify(
         other = losses.load(against, {name: loss.parameters[name] for name in shared})
     run = None if embeddings is None else prepare(embeddings, loss, **sampling)
     loss, trials = _synthetic_trials(loss) if run is None else (run.loss, list(_real_trials(run)))
-    twin = loss.twin if losses.counterpart(loss.name) else None
-    if other is None and twin is not None and twin.metric == loss.metric:
-        other = twin
     if other is not None and other.metric != loss.metric:
         raise InputError(
             f"against {other.name}: it reads {other.metric} scores and {loss.name} reads "

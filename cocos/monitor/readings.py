@@ -17,7 +17,7 @@ from torch import Tensor
 from cocos.counting import averages, statistics
 from cocos.embeddings.scores import Pairs
 from cocos.embeddings.sources import OTHERS_HARD
-from cocos.losses.external import units
+from cocos.monitor import units
 from cocos.monitor.calls import Named, Seen, equal_rows, first_positives
 from cocos.monitor.directions import unit_rows
 from cocos.monitor.records import (
@@ -205,7 +205,7 @@ def _with_units(seen: Sequence[Seen]) -> Sequence[Seen]:
 def _of_softmax(stack: _Stack, factor: float) -> Sequence[Seen]:
     """Add the unit of the usual loss, a softmax with one positive of each query; others take longer.
 
-    It is the first of the closed forms of `cocos.losses.external.units.found`, in the precision of the scores.
+    It is the first of the closed forms of `cocos.monitor.units.found`, in the precision of the scores.
     """
     if _precise(stack.weights[:, :1]).dtype != stack.scores.dtype:
         return stack.seen

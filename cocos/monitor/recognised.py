@@ -1,10 +1,11 @@
 """Modules of known losses, read through their arguments with the closed form of their twin on the shelf."""
 
+import copy
 import inspect
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from typing import Any, cast
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -12,8 +13,7 @@ from torch import Tensor, nn
 from cocos import losses
 from cocos.embeddings import Embeddings
 from cocos.embeddings.scores import Pairs, euclidean
-from cocos.losses.external import open_clip, pml
-from cocos.losses.external.library import BothWays
+from cocos.losses import libraries
 from cocos.monitor.calls import Named, Seen, embeddings_of
 from cocos.monitor.products import without_gradient
 
@@ -44,9 +44,9 @@ def recogniser(module: nn.Module) -> Recogniser | None:
     cls = type(module)
     package = cls.__module__.partition(".")[0]
     known = READERS.get(f"{package}.{cls.__name__}")
-    if package == pml.PML_PACKAGE:
-        found = pml.twin(module)
-        known = partial(_of_pml, *found) if found is not None else None
+    if package == "pytorch_metric_learning":
+        found = libraries.from_instance(module)
+        known = partial(_of_pml, found) if found is not None else None
     if known is None:
         return None
     signature = inspect.signature(module.forward)
@@ -118,8 +118,7 @@ def _clip(module: Any, given: dict[str, Any]) -> Reading | None:
         if not (_finite(query, candidate) and 0 < factor < torch.inf):
             return None
         positive = torch.eye(len(query), dtype=torch.bool, device=query.device)
-        twin = cast(BothWays, open_clip.library.adapter("ClipLoss").twin({"logit_scale": factor}))
-        pairs, reader = Pairs(query @ candidate.T, positive), Named(twin.loss)
+        pairs, reader = Pairs(query @ candidate.T, positive), Named(losses.load("ntxent", scale=factor))
         seen = reader.of_pairs("q2c", pairs)
         back = reader.of_pairs("c2q", pairs.with_scores(pairs.scores.T))  # the diagonal stays where it is
         unit = all(float((each.square().sum(dim=1) - 1).abs().amax()) < UNIT_ROWS for each in (query, candidate))
@@ -134,8 +133,12 @@ def _clip(module: Any, given: dict[str, Any]) -> Reading | None:
     return read
 
 
-def _of_pml(twin: losses.Loss, normalised: bool, module: Any, given: dict[str, Any]) -> Reading | None:
+def _of_pml(twin: losses.Loss, module: Any, given: dict[str, Any]) -> Reading | None:
     """Read a loss of pytorch-metric-learning that has a twin on the shelf, of one labelled batch or of two."""
+    normalised = twin.metric in {"chord", "squared_chord"}
+    if normalised:
+        twin = copy.copy(twin)
+        twin.set_attributes(metric={"chord": "euclidean", "squared_chord": "squared_euclidean"}[twin.metric])
     query, labels = given.get("embeddings"), given.get("labels")
     other, others = given.get("ref_emb"), given.get("ref_labels")
     if given.get("indices_tuple") is not None or labels is None or (other is None) != (others is None):

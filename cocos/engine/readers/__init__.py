@@ -45,7 +45,6 @@ def of(loss, eps: float = 0.01, *, spread: bool = True, relative: bool = False) 
         relative: also count the negatives whose part of the query's own push exceeds eps; a softmax notes more
             candidates for this, and may need a second pass.
     """
-    loss = loss.counted_as or loss
     own = _own(loss, eps, spread=spread, relative=relative)
     rows = loss.couples == "query" and not loss.wide
     return RowsReader(loss, eps) if own is None and rows else own
@@ -53,7 +52,7 @@ def of(loss, eps: float = 0.01, *, spread: bool = True, relative: bool = False) 
 
 def has(loss) -> bool:
     """Whether a loss has a reader of its own, so that no rows of scores need to be stored."""
-    return _own(loss.counted_as or loss, 0.01, spread=False, relative=False) is not None
+    return _own(loss, 0.01, spread=False, relative=False) is not None
 
 
 def _own(loss, eps: float, *, spread: bool, relative: bool) -> PassReader | None:

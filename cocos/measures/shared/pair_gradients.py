@@ -10,12 +10,13 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
+from cocos.base import user_code
 from cocos.base.errors import InputError
 from cocos.embeddings import Embeddings
 from cocos.embeddings.sources import SOURCES
 from cocos.embeddings.teachers import Teacher
-from cocos.losses.external.guard import DETACHED, guarded, seeded
-from cocos.losses.external.sides import Annotations
+from cocos.losses.foreign import seeded
+from cocos.measures.shared.pair_losses import Annotations
 
 # Length of the coordinate of its own that a row gets, in parts of its norm: a power of two, exact in bfloat16.
 OWN_COORDINATE = 2.0**-8
@@ -152,10 +153,10 @@ def _gradient(name: str, call: Call, rows: PairRows) -> tuple[float, Tensor]:
     """Value, and gradient of every row, (R, D), by autograd."""
     leaf = rows.matrix.detach().clone().requires_grad_()
     batch = rows.like(leaf)
-    with torch.enable_grad(), _explained(name), guarded(name, dtypes=False), seeded(leaf.device):
+    with torch.enable_grad(), _explained(name), user_code.reported(name), seeded(leaf.device):
         value = call(batch.query, batch.candidate, batch.negatives)
         if not value.requires_grad:
-            raise InputError(f"{name}: {DETACHED}")
+            raise InputError(f"{name}: its result has no gradient; it is detached, or computed without PyTorch")
         (found,) = torch.autograd.grad(value, leaf, allow_unused=True, materialize_grads=True)
     return float(value.detach()), found.double()
 

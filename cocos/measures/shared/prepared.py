@@ -509,14 +509,15 @@ def prepare_all(
             raise InputError(f"{loss.name} reads {missing[0]}, which the embeddings do not have: {TO_GIVE}")
         rows = matching in {"rows", "columns"} or (loss.graded and embeddings.grades is not None)
         plan = planned(loss.sample, whole or rows, not whole and matching == "columns")
-        if visits and loss.recognised:
+        # Third-party code may have the weights of a built-in loss, which can be visited.
+        if visits and not (loss.bound or loss.terms) and loss.unit_from == "unknown":
             few = options | {"batch_size": CHECKED_ROWS, "batches": 1}
             with contextlib.suppress(InputError):  # it is read, or refused, as it stands
                 small = _planned(embeddings, checkpoint, few, plan.sample, rows, matching == "columns")
                 own, only = batches.alone(embeddings, small.batches[0])
                 own = own.single(own.directions[0]) if _queries_only(loss, own, checkpoint) else own
                 small = replace(small, batches=(only,))
-                loss = loss.by_closed_form(Run(own, loss, small, same_group, checkpoint, "float64").first())
+                loss = loss.bind(Run(own, loss, small, same_group, checkpoint, "float64").first())
         reads = visits if callable(visits) else readers.has
         hard = embeddings.negatives is not None or embeddings.candidate_negatives is not None
         visited = bool(visits) and not (marks and embeddings.marks) and not embeddings.is_queued

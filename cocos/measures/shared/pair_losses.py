@@ -8,19 +8,14 @@ import torch
 from torch import Tensor
 
 from cocos import losses
+from cocos.base import user_code
 from cocos.base.errors import InputError, nearest
 from cocos.embeddings import Embeddings, Side
 from cocos.embeddings.batches import Batch
-from cocos.embeddings.scores import length, pairs
+from cocos.embeddings.scores import pairs
 from cocos.embeddings.teachers import Teacher
-from cocos.losses.external import own
-from cocos.losses.external.columns import BatchColumns
-from cocos.losses.external.embedded import Embedded
-from cocos.losses.external.guard import guarded
-from cocos.losses.external.library import Adapted
-from cocos.losses.external.signature import ROLE_OF, literal, named, signature_of, takes_any
-from cocos.losses.external.traits import traits_of
-from cocos.losses.spelling import parse, third_party_file
+from cocos.losses.foreign import ROLES, ForeignLoss, literal, parameters_of, takes_any
+from cocos.losses.spelling import LIBRARIES
 
 # Names of a parameter of a function for the hard negatives of its queries, (Q, K, D).
 NEGATIVES = ("negatives", "negative", "hard_negatives", "hard_negative")
@@ -119,59 +114,33 @@ class Sides:
 
 def _of_shelf(loss: Any, name: str) -> Sides:
     """Make it of a loss of scores: of the candidates and the columns of its further directions, or of graded pairs."""
-    known = traits_of(loss)
-    options: dict[str, Any] = {"metric": loss.metric, "same_group": "negative", "graded": known.graded}
+    options: dict[str, Any] = {"metric": loss.metric, "same_group": "negative", "graded": loss.graded}
 
     def call(query: Tensor, candidate: Tensor, negatives: Tensor | None, annotations: Annotations) -> Tensor:
         part, batch = _batch_of(query, candidate, negatives, annotations)
-        value: Tensor = loss(pairs(part, batch, directions=known.directions, **options))
+        value: Tensor = loss(pairs(part, batch, directions=loss.directions, **options))
         return value
 
-    reads = (*known.requires, *(["grades"] if known.graded else []))
-    several = None if reads or len(known.directions) > 1 else "groups"
-    return Sides(name, call, columns=not known.graded, reads=reads, several=several)
+    reads = (*loss.requires, *(["grades"] if loss.graded else []))
+    several = None if reads or len(loss.directions) > 1 else "groups"
+    return Sides(name, call, columns=not loss.graded, reads=reads, several=several)
 
 
-def _of_library(loss: Embedded, name: str) -> Sides:
-    """Make it of the code of others as it runs in a training: its own number, before anything is looked at in it."""
-
-    def call(query: Tensor, candidate: Tensor, negatives: Tensor | None, annotations: Annotations) -> Any:
-        part, _ = _batch_of(query, candidate, negatives, annotations)
-        return loss.calls[0](part, query, part.candidate, lambda matrix: matrix)
-
-    return Sides(name, call, columns=True, several="labels")
-
-
-def _of_adapted(loss: Adapted, name: str) -> Sides:
-    """Make it of a loss of a library that takes columns, each (Q, D)."""
+def _of_foreign(loss: ForeignLoss, name: str) -> Sides:
+    """Make it of a third-party loss, which runs as in training."""
 
     def call(query: Tensor, candidate: Tensor, negatives: Tensor | None, annotations: Annotations) -> Any:
-        rows = (query, candidate, *(() if negatives is None else negatives.unbind(dim=1)))
-        if loss.adapter.unit_rows:
-            rows = tuple(each / length(each)[:, None] for each in rows)
-        annotated = _annotations_by_column(len(query), len(rows) - 2, annotations) if reads else {}
-        return loss.adapter.run(loss.build(), BatchColumns(rows[0], rows[1:], **annotated), loss.settings)
+        part, batch = _batch_of(query, candidate, negatives, annotations)
+        batch_pairs = pairs(part, batch, metric=loss.metric, same_group="negative")
+        return loss.run(batch_pairs)(query, part.candidate) if loss.reads == "embeddings" else loss.value(batch_pairs)
 
-    known = traits_of(loss)
-    reads = (*known.requires, *(["grades"] if known.graded else []))
-    return Sides(name, call, columns=loss.adapter.hard_negatives and not known.graded, reads=reads)
-
-
-def _annotations_by_column(number: int, hard: int, annotations: Annotations) -> dict[str, Any]:
-    """Arrange annotations by columns: grades, rows of the guide, scores of the teacher with a query's own documents."""
-    own = torch.arange(number)
-    index = torch.stack([own, *(number + hard * own + place for place in range(hard))], dim=1)
-    teacher = annotations.teacher
-    if teacher is None:
-        return {"grades": annotations.grades}
-    scores = teacher.scores("query", own, "candidate", index.flatten()).unflatten(1, index.shape)
-    guide = teacher.guide and (teacher.guide[0], *(teacher.guide[1][each] for each in index.unbind(dim=1)))
-    return {"grades": annotations.grades, "teacher": scores[own, own], "guide": guide}
+    several = "groups" if loss.reads == "scores" else "labels" if "labels" in loss.roles else None
+    return Sides(name, call, columns=True, several=several)
 
 
 def _of_function(target: Any, name: str, given: dict[str, Any]) -> Sides:
     """Make it of a function of (query, candidate), and of hard negatives where it has a parameter for them."""
-    fields = named(signature_of(target))
+    fields = parameters_of(target)
     keyword = next((each for each in NEGATIVES if each in fields), None)
 
     def call(query: Tensor, candidate: Tensor, negatives: Tensor | None, annotations: Annotations) -> Any:
@@ -189,9 +158,8 @@ def _two_sided(target: Any) -> bool:
     """
     if isinstance(target, type) or not callable(target):
         return False
-    signature = signature_of(target)
-    required = [n for n, p in named(signature).items() if p.default is p.empty and n not in NEGATIVES]
-    roles = [ROLE_OF.get(each.lower()) for each in required[:2]]
+    required = [n for n, p in parameters_of(target).items() if p.default is p.empty and n not in NEGATIVES]
+    roles = [ROLES.get(each.lower()) for each in required[:2]]
     others = {"labels", "positive", "negative", "pairs", "scores"}
     return len(required) == 2 and not others & {*roles}
 
@@ -219,9 +187,7 @@ def sides(loss: Any, given: dict[str, Any] | None = None) -> Sides:
         return _named(loss.strip(), given)
     if isinstance(loss, losses.Loss):
         name = loss.name
-        if isinstance(loss, Adapted):
-            return _of_adapted(loss, name)
-        return _of_library(loss, name) if isinstance(loss, Embedded) else _of_shelf(loss, name)
+        return _of_foreign(loss, name) if isinstance(loss, ForeignLoss) else _of_shelf(loss, name)
     if _two_sided(loss):
         return _of_function(loss, getattr(loss, "__name__", type(loss).__name__), given)
     return sides(losses.as_loss(loss))
@@ -229,20 +195,19 @@ def sides(loss: Any, given: dict[str, Any] | None = None) -> Sides:
 
 def _named(spelling: str, given: dict[str, Any]) -> Sides:
     """Make it of a name: code of the user's that has two sides is called as it is."""
-    parsed = parse(spelling)
-    if parsed.parts or third_party_file(parsed.name) is not own:
+    if ":" not in spelling or spelling.partition(":")[0].lower() in LIBRARIES or set("+*(") & set(spelling):
         return sides(losses.load(spelling, given))
-    target, left = own.located(spelling), given
+    target, left = user_code.load(spelling, "loss"), given
     if isinstance(target, type):
-        fields = named(signature_of(target))
+        fields = parameters_of(target)
         chosen = {name: literal(value) for name, value in given.items() if name in fields}
         left = {name: value for name, value in given.items() if name not in fields}
-        with guarded(spelling):
+        with user_code.reported(spelling):
             target = target(**chosen)
     if not _two_sided(target):
         return sides(losses.load(spelling, given))
-    signature = signature_of(target)
+    fields = parameters_of(target)
     for name in left:
-        if name not in named(signature) and not takes_any(signature):
-            raise InputError(nearest(f"parameter of {spelling}", name, set(named(signature)) - {*ROLE_OF, *NEGATIVES}))
+        if name not in fields and not takes_any(target):
+            raise InputError(nearest(f"parameter of {spelling}", name, set(fields) - {*ROLES, *NEGATIVES}))
     return _of_function(target, spelling, {name: literal(value) for name, value in left.items()})

@@ -110,7 +110,7 @@ def found(
     Examples:
         >>> scores, positive = torch.tensor([[0.9, 0.5, 0.1], [0.2, 0.8, 0.3]]), torch.eye(2, 3) > 0
         >>> weights = (20 * scores).softmax(dim=1) - positive.float()  # of the logits; over the scores, 20 times that
-        >>> found = cocos.losses.external.units.found(scores, 20 / 2 * weights, positive, ~positive)
+        >>> found = cocos.monitor.units.found(scores, 20 / 2 * weights, positive, ~positive)
         >>> found.share, [round(size, 2) for size in found.size.flatten().tolist()]
         ('probability', [10.0, 10.0])
     """
@@ -147,9 +147,9 @@ def of(weights: Tensor, pairs: Pairs, form: str | None) -> Tensor:
 
     Examples:
         >>> pairs = cocos.Pairs(torch.tensor([[0.8, 0.7, 0.3]]), torch.tensor([[True, False, False]]))
-        >>> cocos.losses.external.units.of(cocos.losses.load("ntxent").weight(pairs), pairs, "softmax")
+        >>> cocos.monitor.units.of(cocos.losses.load("ntxent").weight(pairs), pairs, "softmax")
         tensor([[10.0000]])
-        >>> cocos.losses.external.units.of(torch.tensor([[-1.0, 0.7, 0.3]]), pairs, None)
+        >>> cocos.monitor.units.of(torch.tensor([[-1.0, 0.7, 0.3]]), pairs, None)
         tensor(nan)
     """
     if form is None:

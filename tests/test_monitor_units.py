@@ -9,7 +9,7 @@ from torch import nn
 from torch.testing import assert_close
 
 import cocos
-from cocos.losses.external import units
+from cocos.monitor import units
 
 ROWS, WIDTH, BATCHES = 48, 32, 20
 
