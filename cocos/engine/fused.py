@@ -53,7 +53,7 @@ def serves(view: View, reader) -> bool:
     """Whether the kernel shows the scores of this view to a reader."""
     if view.product != "float32" or devices.ahead(view.device) or structs.loaded() is None:
         return False
-    return hasattr(reader, "kernel") and reader.kernel.fits(reader, view)
+    return getattr(reader, "kernel", None) is not None
 
 
 def deep(view: View, reader) -> int | None:
@@ -75,11 +75,6 @@ class Arguments:
     def __init__(self, reader, view: View, chunk: int):
         self.reader, self.view = reader, view
         self.struct = structs.struct(self.name)
-
-    @classmethod
-    def fits(cls, reader, view: View) -> bool:
-        """Whether the kernel can serve this reader on this view."""
-        return True
 
     def aim(self, state, part) -> None:
         """Point the struct at the state of a part, before the part is visited."""

@@ -6,6 +6,4 @@
 #include "threshold.c"
 #include "logsumexp.c"
 #include "shares.c"
-#include "logistic.c"
-#include "histogram.c"
 #include "pass.c"

@@ -5,12 +5,11 @@ threshold is computed in float64.
 """
 
 from dataclasses import replace
-from typing import ClassVar
 
 import torch
 from torch import Tensor
 
-from cocos.engine import bounds, fused
+from cocos.engine import bounds
 from cocos.engine.parts import Part, Tally, Tile, tiles_of, zeros
 from cocos.engine.view import View
 
@@ -18,8 +17,6 @@ from cocos.engine.view import View
 LADDER_DENSITY = 64
 # Smallest and largest number of grid bins of a ladder; the table of the largest grid fits in the second-level cache.
 GRID_BINS = (2**6, 2**14)
-# Thresholds compared at once by the kernel, NEAR in histogram.c.
-STEPS_AT_ONCE = 8
 # Scores of a view per grid bin: small batches get small grids.
 SCORES_PER_BIN = 2**6
 
@@ -35,8 +32,6 @@ class Bins:
 
     `done` returns (n, bins) int32 for each direction, in visiting order.
     """
-
-    kernel: ClassVar[type[fused.Arguments]]
 
     def __init__(self, view: View, bins: int, low: float, width: float):
         self.view, self.bins, self.low, self.inverse = view, bins, low, 1 / width
@@ -74,11 +69,8 @@ class Ladder:
     `done` returns (S,) int64.
     """
 
-    kernel: ClassVar[type[fused.Arguments]]
-
     def __init__(self, view: View, steps: Tensor):
         self.view, self.steps = view, (steps - view.tie).contiguous()
-        self.deep = fused.deep(view, self)
         ends = self.steps[[0, -1]] if len(steps) else self.steps.new_zeros(2)
         low, high = bounds.outward(ends, self._reach(ends), view.dtype)
         scores = len(view.sides[0]) * len(view.sides[1])
@@ -90,7 +82,7 @@ class Ladder:
         least, most = self.low + (place[:-1] - off) / self.inverse, self.low + (place[1:] + off) / self.inverse
         self.reach = torch.maximum(self._reach(least), self._reach(most))
         if view.metric == "euclidean":  # the bound is largest at its own root, which may lie inside a bin
-            root = torch.full_like(least, -float(view.bound(0.0, deep=self.deep))).clamp(least, most)
+            root = torch.full_like(least, -float(view.bound(0.0))).clamp(least, most)
             self.reach = torch.maximum(self.reach, self._reach(root))
         # Bin 0 collects the scores that reach no step; the last bin is open above.
         first = torch.searchsorted(self.steps, least - self.reach, right=True)
@@ -102,7 +94,7 @@ class Ladder:
 
     def _reach(self, score: Tensor) -> Tensor:
         """Largest distance to a step at which a score of the tiles may lie on either side of it."""
-        bound = torch.as_tensor(self.view.bound(score, deep=self.deep), dtype=torch.float64, device=score.device)
+        bound = torch.as_tensor(self.view.bound(score), dtype=torch.float64, device=score.device)
         return bound.expand_as(score) + self.view.tie
 
     def start(self, view: View) -> Tally:
@@ -142,34 +134,3 @@ class Ladder:
     def done(self, state: Tally) -> Tensor:
         """Return the number of negatives that reach each step."""
         return torch.stack(state.lists["cell"]).sum(dim=0).flip(0).cumsum(0).flip(0)[1:]
-
-
-class _KernelBins(fused.Arguments):
-    name = "bins"
-
-    def __init__(self, reader: Bins, view: View, chunk: int):
-        super().__init__(reader, view, chunk)
-        self.struct.set(number=reader.bins, low=reader.low, inverse=reader.inverse)
-
-    def aim(self, state: Tally, part: Part) -> None:
-        self.struct.set(bin=self.reader.done(state))
-
-
-class _KernelLadder(fused.Arguments):
-    name = "ladder"
-
-    def __init__(self, reader: Ladder, view: View, chunk: int):
-        super().__init__(reader, view, chunk)
-        step = torch.cat([reader.steps, reader.steps.new_full((STEPS_AT_ONCE,), torch.inf)])
-        self.struct.set(step=step, low=reader.low, inverse=reader.inverse, last=reader.bins)
-        self.struct.set(ends=reader.ends.int(), reach=reader.reach)
-
-    @classmethod
-    def fits(cls, reader: Ladder, view: View) -> bool:
-        return len(reader.steps) < 2**31  # indices of steps are int32 in C
-
-    def aim(self, state: Tally, part: Part) -> None:
-        self.struct.set(cell=state.lists["cell"][0])
-
-
-Bins.kernel, Ladder.kernel = _KernelBins, _KernelLadder

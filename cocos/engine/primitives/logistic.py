@@ -23,23 +23,18 @@ from cocos.engine.primitives.logsumexp import (
     LogSumExp,
     Question,
     Sums,
-    _KernelLogSumExp,
     sums_of,
 )
 from cocos.engine.view import View
 
-# Lines of the sums after Σ σ, Σ σ ln σ and Σ σ²: number of shares above eps, their sum, and uncertain ones. ABOVE, MASS
-# and OPEN in kernel/logistic.c.
+# Lines of the sums after Σ σ, Σ σ ln σ and Σ σ²: number of shares above eps, their sum, and uncertain ones.
 ABOVE, MASS, OPEN, LINES = 3, 4, 5, 6
-# Binary exponent up to which the kernel takes σ for e - e² + e³ with e = 2^z, which errs by e³ of it: SHORT in
-# logistic.c.
-SHORT_WAY = -7.5
 # Binary exponent: where no negative of a query exceeds it, the sums are taken from a log-sum-exp, since a sigmoid is an
 # exponential within 2^FAR of itself.
 FAR = -40.0
 # Error of a logit, in nats, beyond any that differs from 0 or 1 as a share.
 UNDECIDED = 300.0
-# Smallest binary exponent of a sigmoid: smaller ones count as this, LOW in logsumexp.c.
+# Smallest binary exponent of a sigmoid: smaller ones count as this.
 LOWEST_EXPONENT = -126.0
 
 
@@ -57,6 +52,7 @@ class Logistic(LogSumExp):
     `done` returns `LogisticSums`.
     """
 
+    kernel = None
     narrow = (math.inf, math.inf)
 
     def __init__(self, view: View, scale: float, bias: float, eps: float, *, heavy: bool, moments: bool = True):
@@ -67,7 +63,7 @@ class Logistic(LogSumExp):
         super().__init__(view, scale, base=base, offset=offset, moments=moments)
         self.lines = LINES
         self.level, self.width = self._threshold(eps)
-        wide = self.width + float(torch.as_tensor(view.bound(self.level, deep=self.deep)))
+        wide = self.width + float(torch.as_tensor(view.bound(self.level)))
         low, high = bounds.outward(torch.tensor([self.level], dtype=torch.float64), wide, view.dtype)
         self.low, self.high = float(low), float(high)
 
@@ -88,10 +84,10 @@ class Logistic(LogSumExp):
     def error(self, top: Tensor) -> Tensor:
         """Bound the logarithmic error, in nats, of sums over scores of the tiles that do not exceed `top`, (n,)."""
         view, number = self.view, max(len(side) for side in self.view.sides)
-        bound = self.off + (view.bound(top.double(), deep=self.deep) if self.square else 0.0)
+        bound = self.off + (view.bound(top.double()) if self.square else 0.0)
         if view.dtype == torch.float64:
             return torch.full_like(top, bounds.equal(self.nearest, self.nats, number), dtype=torch.float64)
-        sigmoid = bounds.sigmoid(bound, self.nats, self.size + abs(self.shift)) + 2.0 ** (3 * SHORT_WAY)
+        sigmoid = bounds.sigmoid(bound, self.nats, self.size + abs(self.shift))
         error = sigmoid + bounds.total(FLOAT32_ADDITIONS, number) + bounds.clamped(number, FAR)
         return torch.full_like(top, 1.0, dtype=torch.float64) * error
 
@@ -167,21 +163,3 @@ class LogisticSums(Sums):
         some = active & (left > 0)
         error = torch.where(near, UNDECIDED, self.error[k] / torch.where(some, left, 1))
         return Question(torch.where(some, left, 0), self.log2[k] - self.of.shift, error, eps, weighed=False)
-
-
-class _KernelLogistic(_KernelLogSumExp):
-    name = "logistic"
-
-    def __init__(self, reader: Logistic, view: View, chunk: int):
-        super().__init__(reader, view, chunk)
-        cut = math.nextafter((SHORT_WAY - reader.shift) / reader.scale, -math.inf)
-        self.struct.set(level=reader.level, width=reader.width, shift=reader.shift)
-        self.struct.set(cut=min(cut, reader.low), low=reader.low, high=reader.high)
-
-    @property
-    def sums(self):
-        """The struct of the sums, a field."""
-        return self.struct.sums
-
-
-Logistic.kernel = _KernelLogistic

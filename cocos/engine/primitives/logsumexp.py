@@ -103,7 +103,7 @@ class LogSumExp:
         InputError: λ times the largest score leaves the range of the dtype of the tiles.
     """
 
-    kernel: ClassVar[type[fused.Arguments]]
+    kernel: ClassVar[type[fused.Arguments] | None]
     narrow: ClassVar[tuple[float, float]] = NARROW_EXPONENTS
     stacks: ClassVar[bool] = True
 
@@ -398,11 +398,11 @@ class _KernelLogSumExp(fused.Arguments):
 
     def __init__(self, reader: LogSumExp, view: View, chunk: int):
         super().__init__(reader, view, chunk)
-        self.sums.set(sides=len(view.directions), moments=reader.moments, grows=reader.wide, scale=reader.scale)
-        self.sums.set(room=reader.room, square=reader.square, root=reader.square**0.5)
+        self.struct.set(sides=len(view.directions), moments=reader.moments, grows=reader.wide, scale=reader.scale)
+        self.struct.set(room=reader.room, square=reader.square, root=reader.square**0.5)
         self.lists = []
         for k in view.directions:
-            asker = self.sums.asking[k]
+            asker = self.struct.asking[k]
             asker.set(number=len(view.sides[k]) + fused.PAD)
             if reader.floor:
                 asker.set(floor=reader.floor[k])
@@ -411,15 +411,10 @@ class _KernelLogSumExp(fused.Arguments):
                 asker.set(base=base, offset=offset, ceiling=ceiling)
                 self.lists.append(fused.Lists(asker.list, MAX_NOTED_PER_PART + fused.LIST_ROOM // 2, side=False))
 
-    @property
-    def sums(self) -> structs.Struct:
-        """The struct of the sums: all arguments here; a primitive that extends them has more."""
-        return self.struct
-
     def aim(self, state: Exponentials, part: Part) -> None:
         self.state = state
         for k in self.view.directions:
-            asker = self.sums.asking[k]
+            asker = self.struct.asking[k]
             asker.set(total=state.total[k], top=state.top[k], step=state.total[k].shape[1], kept=0, full=0)
             asker.set(reference=state.reference[k] if self.reader.floor else None)
             asker.set(limit=state.limit[k] if self.reader.known else None)
@@ -428,7 +423,7 @@ class _KernelLogSumExp(fused.Arguments):
         for k, found in enumerate(self.lists):
             taken = found.taken()
             noted = [(taken["row"], taken["column"], taken["score"])]
-            self.state.note(k, None if self.sums.asking[k].full else noted)
+            self.state.note(k, None if self.struct.asking[k].full else noted)
 
 
 LogSumExp.kernel = _KernelLogSumExp
