@@ -212,30 +212,9 @@ def test_a_struct_of_another_size_and_a_tensor_of_another_type_are_refused(monke
         pytest.skip("asks the kernel")
     monkeypatch.setattr(structs, "constant", lambda name: 8)
     with pytest.raises(RuntimeError, match="bytes in C"):
-        structs._declared_fields.__wrapped__(structs.loaded())
+        structs._declared_functions.__wrapped__(structs.loaded())
     made = structs.struct("threshold")
     assert made.size == ctypes.sizeof(made)
     for wrong in (torch.zeros(3), torch.zeros(4, 4, dtype=torch.float64).T[::2]):
         with pytest.raises(ValueError, match="level"):
             made.set(level=[wrong])
-
-
-def test_a_plain_reader_is_served_beside_the_kernel(kernel):
-    class Top:
-        def start(self, view):
-            return engine.Tally(largest={"top": torch.full((len(view.sides[0]),), -torch.inf)})
-
-        def see(self, state, tile):
-            top = state.largest["top"][tile.rows]
-            torch.maximum(top, tile.scores.amax(dim=1), out=top)
-
-        def done(self, state):
-            return state.largest["top"]
-
-    view = engine.view(some(300, 200, 7))
-    levels, _ = about_positives(view, 0.1)
-    top, found = engine.run(view, [Top(), Threshold(view, levels)])
-    true, negative = dense(view)
-    check_counts(view, levels, found)
-    assert (top - true.masked_fill(~negative, -torch.inf).amax(dim=1)).abs().nan_to_num(0).max() < 1e-5
-    assert fused.serves(view, Threshold(view, levels)) == (kernel == "compiled")

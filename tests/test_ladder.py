@@ -61,15 +61,6 @@ GIVEN = {
 METRICS = ("cosine", "dot", "euclidean", "squared_euclidean")
 
 
-@pytest.fixture(params=["kernel", "torch"])
-def route(request, monkeypatch):
-    """Both ways of seeing scores; the kernel is left out where it cannot be built."""
-    if request.param == "torch":
-        monkeypatch.setattr(fused, "serves", lambda view, reader: False)
-    elif fused.kernel_name() != "compiled C":
-        pytest.skip("no compiler")
-
-
 def dense(embeddings, metric):
     """Scores of the first direction in float64, and of which pairs they are."""
     return scores.pairs(embeddings.to(dtype=torch.float64), metric=metric)
@@ -87,7 +78,7 @@ def views(metric):
 
 
 @pytest.mark.parametrize("metric", METRICS)
-def test_a_curve_is_that_of_all_pairs(metric, route):
+def test_a_curve_is_that_of_all_pairs(metric):
     compared = 0
     for kind, given, view in views(metric):
         pairs = dense(given, metric)
@@ -101,7 +92,7 @@ def test_a_curve_is_that_of_all_pairs(metric, route):
 
 @pytest.mark.parametrize("metric", METRICS)
 @pytest.mark.parametrize("kind", ["overlapping", "twins", "collapsed", "float64"])
-def test_steps_at_the_scores_of_negatives_are_decided_in_float64(kind, metric, route):
+def test_steps_at_the_scores_of_negatives_are_decided_in_float64(kind, metric):
     """A step on a score, within the tie of it, just beyond, a float32 step away, and as far as a score may be off."""
     view, pairs = engine.view(GIVEN[kind], metric=metric), dense(GIVEN[kind], metric)
     negative = pairs.scores[pairs.negative]
@@ -130,11 +121,11 @@ def test_float32_alone_would_be_wrong(monkeypatch):
     monkeypatch.setattr(engine.View, "exact", noted)
     assert torch.equal(engine.run(view, [Ladder(view, steps)])[0], right)
     assert 0 < sum(asked) < 0.2 * pairs.negative.sum()
-    monkeypatch.setattr(engine.View, "bound", lambda self, score, deep: torch.zeros_like(score))
+    monkeypatch.setattr(engine.View, "bound", lambda self, score: torch.zeros_like(score))
     assert not torch.equal(engine.run(view, [Ladder(view, steps)])[0], right)
 
 
-def test_a_ladder_of_any_grid_counts_the_same(route, monkeypatch):
+def test_a_ladder_of_any_grid_counts_the_same(monkeypatch):
     view, pairs = engine.view(GIVEN["overlapping"]), dense(GIVEN["overlapping"], "cosine")
     steps = pairs.scores[pairs.positive].sort().values
     right = slow(pairs.scores[pairs.negative], steps, view.tie)
@@ -146,7 +137,7 @@ def test_a_ladder_of_any_grid_counts_the_same(route, monkeypatch):
         assert torch.equal(engine.run(view, [Ladder(view, some)])[0], expected)
 
 
-def test_counts_do_not_depend_on_threads_or_tiles(route, monkeypatch):
+def test_counts_do_not_depend_on_threads_or_tiles(monkeypatch):
     asked = [PrecisionRecall(), Histogram(9), Neighbours(4, torch.tensor([0.1, 0.3]))]
     view = engine.view(captions(2.0, queries=300, each=8))
     found = []
@@ -162,7 +153,7 @@ def test_counts_do_not_depend_on_threads_or_tiles(route, monkeypatch):
         torch.testing.assert_close(small, one, rtol=1e-6, atol=1e-6) if name != "candidate" else None
 
 
-def test_the_area_is_that_of_scikit_learn(route):
+def test_the_area_is_that_of_scikit_learn():
     metrics = pytest.importorskip("sklearn.metrics")
     for kind in ("apart", "overlapping", "unrelated", "wide", "labelled", "many positives", "float16"):
         pairs = dense(GIVEN[kind], "cosine")
@@ -175,7 +166,7 @@ def test_the_area_is_that_of_scikit_learn(route):
         assert area == pytest.approx(right, abs=1e-9), kind
 
 
-def test_no_positive_needs_no_pass(route):
+def test_no_positive_needs_no_pass():
     lonely = Embeddings(drawn(6, 5), drawn(6, 5, 1), torch.arange(6), torch.arange(6, 12))
     (curve,) = engine.run(engine.view(lonely), [PrecisionRecall()])
     assert len(curve.score) == len(curve.negatives) == 0
@@ -186,7 +177,7 @@ def test_no_positive_needs_no_pass(route):
 @pytest.mark.parametrize(
     ("metric", "low", "high"), [("cosine", -1.0, 1.0), ("cosine", -0.2, 0.3), ("euclidean", -9.0, 0.0)]
 )
-def test_every_negative_is_in_one_bin_of_its_query_and_of_its_candidate(metric, low, high, route):
+def test_every_negative_is_in_one_bin_of_its_query_and_of_its_candidate(metric, low, high):
     for kind, given, view in views(metric):
         found = engine.run(view, [Histogram(24, low, high)], tile=(96, 112))[0]
         sides = [given, *([given.flip()] if len(found) == 2 else [])]

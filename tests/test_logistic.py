@@ -1,32 +1,19 @@
 """Sums of sigmoids through the engine: their error bounds, what is noted of the push, and constants that C repeats."""
 
 import math
-import re
-from pathlib import Path
 
 import pytest
 import torch
 from torch.nn.functional import normalize
 
-import cocos
 from cocos import Embeddings, engine, losses
 from cocos.counting import statistics
 from cocos.embeddings import scores
-from cocos.engine import bounds, fused, readers
-from cocos.engine.kernel import structs
+from cocos.engine import bounds, readers
 from cocos.engine.primitives import exponentials, logistic
 from cocos.engine.primitives.logistic import Logistic
 
 BIASES = ((10.0, -10.0), (117.0, -12.9), (30.0, 0.0), (2.0, 9.0), (40.0, -30.0))
-
-
-@pytest.fixture(params=["compiled", "plain"], autouse=True)
-def kernel(request, monkeypatch):
-    if request.param == "compiled" and structs.loaded() is None:
-        pytest.skip("there is no compiled kernel")
-    if request.param == "plain":
-        monkeypatch.setattr(fused, "serves", lambda view, reader: False)
-    return request.param
 
 
 def embeddings(number=400, width=32, noise=1.0):
@@ -59,21 +46,6 @@ def test_the_sums_keep_their_bound_and_do_not_waste_it(scale, bias):
         torch.testing.assert_close(mass, torch.where(own > 0.01, own, 0).sum(dim=1), rtol=1e-5, atol=1e-9)
 
 
-def test_a_sigmoid_is_right_on_both_sides_of_the_short_way():
-    """A negative of each query has an exponent about the one from which the long formula is taken, and beyond."""
-    exponent = torch.tensor(
-        [logistic.SHORT_WAY + step for step in (-20, -2, -1e-3, 0, 1e-3, 2, 30)], dtype=torch.float64
-    )
-    scale = 100.0
-    score = (exponent * math.log(2) + 10.0) / scale
-    query = torch.stack([score, (1 - score.square()).sqrt()], dim=1)
-    given = Embeddings(query.float(), torch.tensor([[1.0, 0.0], [0.0, 1.0]]), torch.arange(7), torch.tensor([99, 98]))
-    view = engine.view(given)
-    (sums,) = engine.run(view, [Logistic(view, scale, -10.0, 0.5, heavy=False)])
-    true = (scale * dense(given) - 10.0).sigmoid()
-    torch.testing.assert_close(sums.log2[0].exp2(), true.sum(dim=1), rtol=3e-5, atol=0)
-
-
 @pytest.mark.parametrize("room", [None, 40])
 def test_parts_of_the_push_are_counted_however_few_can_be_noted(room, monkeypatch):
     """Where the list overflows, one more pass counts above the final limits."""
@@ -92,15 +64,6 @@ def test_parts_of_the_push_are_counted_however_few_can_be_noted(room, monkeypatc
             assert torch.equal(each["relative"], statistics.relative(part, eps))
             assert (each["relative"] > 0).all() and not each["relative_uncertain"].any()
     assert sum("floor" in each for each in asked) == (2 if room else 0)
-
-
-def test_the_kernel_repeats_the_constants():
-    folder = Path(cocos.__file__).parent / "engine" / "kernel"
-    text = (folder / "logistic.c").read_text()
-    assert float(re.search(r"#define SHORT (\S+)f", text)[1]) == logistic.SHORT_WAY
-    assert "enum { ABOVE = 3, MASS, OPEN, LINES }" in text
-    assert (logistic.ABOVE, logistic.MASS, logistic.OPEN, logistic.LINES) == (3, 4, 5, 6)
-    assert float(re.search(r"#define LOW (\S+)f", (folder / "logsumexp.c").read_text())[1]) == logistic.LOWEST_EXPONENT
 
 
 def test_a_part_of_the_push_that_rounding_of_the_sum_hides_is_uncertain():

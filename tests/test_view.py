@@ -1,7 +1,5 @@
 """A view of a stack of batches is the scores of each batch, and a pass shows each of them once."""
 
-from pathlib import Path
-
 import pytest
 import torch
 
@@ -179,22 +177,6 @@ def test_pytorch_has_one_thread_of_its_own_where_workers_see_parts(monkeypatch):
         assert torch.get_num_threads() == 2
     finally:
         torch.set_num_threads(before)
-
-
-def test_the_reader_of_the_engine_s_page_finds_what_it_says():
-    page = (Path(cocos.__file__).parent.parent / "docs" / "engine.md").read_text(encoding="utf-8")
-    code = page.split("```python\n")[2].split("```")[0]
-    assert len(code.splitlines()) <= 30
-    named = {}
-    exec(code, named)
-    data = embeddings("groups")
-    drawn = stack(data)
-    found = engine.run(engine.view(data, drawn), [named["Gap"]()], tile=(8, 24))[0]
-    for batch, part in zip(drawn, found.split([len(batch.query_index) for batch in drawn]), strict=True):
-        pairs = scores.pairs(data.to(dtype=torch.float64), batch, metric="cosine")
-        mean = torch.where(pairs.negative, pairs.scores, 0).sum(dim=1) / pairs.negative.sum(dim=1)
-        right = pairs.scores.masked_fill(~pairs.negative, -torch.inf).amax(dim=1) - mean
-        torch.testing.assert_close(part, right, atol=1e-6, rtol=0)
 
 
 @pytest.mark.parametrize("turned", [False, True])

@@ -8,9 +8,8 @@ equal those of float64: `bounds` proves how far a float32 score can be from the 
 bound leaves undecided is repeated in float64. Order of reading: `view`, `sweep`, `primitives`, `readers`.
 """
 
-from cocos.engine.parts import Part, Tally, Tile
 from cocos.engine.stack import PRODUCT_METRICS, fits, view
-from cocos.engine.sweep import Reader, run
+from cocos.engine.sweep import run
 from cocos.engine.view import PRODUCTS, View
 
-__all__ = ["PRODUCTS", "PRODUCT_METRICS", "Part", "Reader", "Tally", "Tile", "View", "fits", "run", "view"]
+__all__ = ["PRODUCTS", "PRODUCT_METRICS", "View", "fits", "run", "view"]

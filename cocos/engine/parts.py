@@ -10,8 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from cocos.engine import compact, devices
-from cocos.engine.compact import Ends
+from cocos.engine import devices
 from cocos.engine.view import View
 
 # Maximum number of parts into which one matrix is cut: enough for load balancing, few enough that merging states is
@@ -33,6 +32,32 @@ class Part:
     columns: slice
 
 
+# (low, high): scores with low < score <= high are listed; high None: no upper end.
+Ends = tuple[Tensor, Tensor | None]
+
+
+@dataclass(frozen=True, eq=False)
+class Entries:
+    """Listed scores of a tile, (found,) each; no pair occurs twice.
+
+    Args:
+        row: int64.
+        column: int64.
+        score: as in the tile.
+        side: int64, 1 if the ends of its row list it, 2 if those of its column do, 3 for both.
+    """
+
+    row: Tensor
+    column: Tensor
+    score: Tensor
+    side: Tensor
+
+    @property
+    def places(self) -> tuple[Tensor, Tensor]:
+        """Rows and columns, (found,) each."""
+        return self.row, self.column
+
+
 @dataclass(frozen=True, eq=False)
 class Tile:
     """Scores of some rows and columns, (m, n), -inf for non-negatives; the next tile reuses the memory.
@@ -51,9 +76,40 @@ class Tile:
         scores = self.scores.view(-1, *self.scores.shape[-2:])
         return scores.mT if direction else scores
 
-    def between(self, row_ends: Ends | None, column_ends: Ends | None = None) -> compact.Entries:
-        """List the scores between the two ends of their row, (m,), or column, (n,): see `compact.between`."""
-        return compact.between(self.scores, row_ends, column_ends).moved(self.rows.start, self.columns.start)
+    def between(self, row_ends: Ends | None, column_ends: Ends | None = None) -> Entries:
+        """List the scores above the lower and not above the upper end of their row, or of their column.
+
+        Args:
+            row_ends: (m,) each, in the dtype of the tile, see `Ends`; None: rows list nothing.
+            column_ends: (n,) each, likewise.
+        """
+        lines = self.scores.view(-1, *self.scores.shape[-2:])
+        inside = [
+            None if ends is None else _inside(lines, *(end if end is None else end.view(shape) for end in ends))
+            for ends, shape in ((row_ends, (len(lines), -1, 1)), (column_ends, (len(lines), 1, -1)))
+        ]
+        either = [mask for mask in inside if mask is not None]
+        block, row, column = (either[0] if len(either) == 1 else either[0] | either[1]).nonzero(as_tuple=True)
+        side = torch.zeros_like(row)
+        for bit, mask in zip((1, 2), inside, strict=True):
+            if mask is not None:
+                side += bit * mask[block, row, column]
+        score = lines[block, row, column]
+        row, column = row + block * lines.shape[1], column + block * lines.shape[2]
+        return Entries(row + self.rows.start, column + self.columns.start, score, side)
+
+
+def _inside(score: Tensor, low: Tensor, high: Tensor | None) -> Tensor:
+    above = score > low if devices.ahead(score.device) else ones_above(score, low).bool()
+    return above if high is None else above & (score <= high)
+
+
+def ones_above(scores: Tensor, end: Tensor | float) -> Tensor:
+    """1 where a score is above an end, else 0, in the dtype of the scores.
+
+    On the host, PyTorch compares to numbers five times as fast as to truth values.
+    """
+    return torch.gt(scores, end, out=torch.empty_like(scores))
 
 
 @dataclass(eq=False)

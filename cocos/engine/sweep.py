@@ -10,55 +10,23 @@ parts. Hence every result is bit-identical for any number of threads.
 import threading
 from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Protocol, Self, runtime_checkable
+from typing import Any
 
 from cocos.base.errors import InputError
 from cocos.engine import devices, fused
 from cocos.engine.devices import workers
 from cocos.engine.parts import PART_STEP, Part, Tile, parts_of, tiles_of
-from cocos.engine.stack import view as view  # re-exported beside `run`, which takes its result
 from cocos.engine.view import View
 
 StepProgress = Callable[[int, int], None]
-# Yields readers, or tuples of those that share a pass; receives their results, and returns its own.
+# Of a reader with `passes(view)`: yields readers, or tuples of those that share a pass; receives their results, and
+# returns its own. Other readers have `start(view)`, an empty state for one part; `see(state, tile)`; and `done(state)`.
 Passes = Generator[Any, Any, Any]
-
-
-class State(Protocol):
-    """Statistics that a reader has collected from one part, or from several."""
-
-    def merge(self, other: Self, part: Part) -> None:
-        """Add the state of the next part."""
-
-
-class Reader(Protocol):
-    """An object that receives every tile once and then returns its result.
-
-    Optional attributes: `whole_lines = True` requests all scores of a query in one tile; `stacks = True` accepts tiles
-    of several blocks (`Tile`); `kernel` is the `fused.Arguments` of a C primitive.
-    """
-
-    def start(self, view: View) -> State:
-        """Return an empty state for one part."""
-
-    def see(self, state: State, tile: Tile) -> None:
-        """Add one tile to the state."""
-
-    def done(self, state: State):
-        """Return the result from the merged state of all parts."""
-
-
-@runtime_checkable
-class PassReader(Protocol):
-    """An object that asks for passes by several readers and combines their results, e.g. the reader of a loss."""
-
-    def passes(self, view: View) -> Passes:
-        """Yield a reader, or a tuple of those that share a pass; receive the results, and return the own one."""
 
 
 def run(
     view: View,
-    readers: Sequence[Reader | PassReader],
+    readers: Sequence,
     *,
     tile: tuple[int, int] | None = None,
     progress: StepProgress | None = None,
@@ -67,7 +35,7 @@ def run(
 
     Args:
         view: the scores.
-        readers: see `Reader` and `PassReader`.
+        readers: of `cocos.engine.readers`.
         tile: rows and columns of a PyTorch tile; None fits the device. No count depends on it.
         progress: called with (steps done, steps of all passes known to be needed).
 
@@ -75,15 +43,9 @@ def run(
         The result of each reader.
 
     Raises:
-        InputError: no view, no readers, or the reader of a loss with another metric than the view's.
+        InputError: the reader of a loss with another metric than the view's.
     """
-    if not isinstance(view, View):
-        raise InputError(f"view: {type(view).__name__}, expected the result of cocos.engine.view")
-    if not isinstance(readers, list | tuple):
-        raise InputError(f"readers: {type(readers).__name__}, expected a list of readers (cocos.engine.readers)")
     for reader in readers:
-        if not isinstance(reader, PassReader) and not all(hasattr(reader, name) for name in ("start", "see", "done")):
-            raise InputError(f"reader: {type(reader).__name__}, expected one with passes, or with start, see and done")
         loss = getattr(reader, "loss", None)
         if loss is not None and loss.metric != view.metric:
             raise InputError(f"{loss!r} reads {loss.metric} scores; this view has {view.metric}, make one for it")
@@ -108,9 +70,9 @@ def run(
     return found
 
 
-def _passes(reader: Reader | PassReader, view: View) -> Passes:
+def _passes(reader, view: View) -> Passes:
     """Yield the readers that a reader asks for, once a pass: those of its `passes`, or itself."""
-    if isinstance(reader, PassReader):
+    if hasattr(reader, "passes"):
         return (yield from reader.passes(view))
     return (yield reader)  # noqa: B901 - the value of a generator that `run` takes from StopIteration
 

@@ -1,8 +1,7 @@
 /* Declarations shared by the parts of the kernel: the view, a tile, lists of pairs, and the functions of a primitive. The
    kernel computes a strip of float32 scores while the operands are in the cache, and passes each tile to every primitive,
-   which adds it to the state of its reader. Python parses these structs, and those of the primitives, from this source
-   (structs.py): a field is one type and its names, array lengths are numbers or constants of this file, pointers may point
-   at anything. The first field of an argument struct is its size in bytes, which must equal cocos_sizeof_* of the library. */
+   which adds it to the state of its reader. structs.py repeats these structs, and those of the primitives, field by field.
+   The first field of an argument struct is its size in bytes, which must equal cocos_sizeof_* of the library. */
 #ifndef COCOS_KERNEL
 #define COCOS_KERNEL
 #include "simd.h"

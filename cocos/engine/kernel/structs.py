@@ -1,37 +1,25 @@
-"""Structs of the kernel as `ctypes` classes, parsed from the C source, so that no layout is written down twice."""
+"""Structs of the kernel as `ctypes` classes, field by field as in its C source; `loaded` compares their sizes."""
 
 import ctypes
 import functools
-import re
-from contextlib import suppress
-from pathlib import Path
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
 from cocos.engine import devices
-from cocos.engine.kernel import build, native
+from cocos.engine.kernel import native
 
-# The ctypes class and the torch dtype of each C type that structs use.
-C_TYPES = {
-    "int64_t": (ctypes.c_int64, torch.int64),
-    "int32_t": (ctypes.c_int32, torch.int32),
-    "int8_t": (ctypes.c_int8, torch.int8),
-    "float": (ctypes.c_float, torch.float32),
-    "double": (ctypes.c_double, torch.float64),
-}
-TYPEDEF = re.compile(r"typedef struct \{([^{}()]*)\} (\w+);")
-FIELDS = re.compile(r"(?:const )?(\w+) ([^;]*);")
-NAME = re.compile(r"(\w+)(?:\[(\w+)\])?$")
-FUNCTION = re.compile(r"^(void|int64_t) (cocos_\w+)\(([^)]*)\) \{", re.MULTILINE)
+INT32, INT64, FLOAT, DOUBLE = ctypes.c_int32, ctypes.c_int64, ctypes.c_float, ctypes.c_double
+# Type of a pointer to anything; a pointer to elements of one type is given by the dtype of its tensors.
+ANY = ctypes.c_void_p
 
 
 class Struct(ctypes.Structure):
     """Arguments of a kernel function: fields are set by name from numbers and tensors, which the struct keeps alive."""
 
-    # Dtype of the tensors that each pointer takes; None: any.
-    POINTED: ClassVar[dict[str, torch.dtype | None]] = {}
+    # Dtype of the tensors that each pointer takes, by field.
+    POINTED: ClassVar[dict[str, torch.dtype]] = {}
 
     def set(self, **fields) -> None:
         """Set fields: pointers from contiguous host tensors of the right dtype, arrays from sequences, or numbers."""
@@ -65,62 +53,134 @@ class Struct(ctypes.Structure):
         return ctypes.addressof(self)
 
 
-@functools.cache
-def _source_code() -> str:
-    """Return the kernel's C source without comments, in the order in which kernel.c includes its files."""
-    names = re.findall(r'#include "(.*)"', build.KERNEL_SOURCE.read_text("utf-8"))
-    text = "".join(Path(build.KERNEL_FOLDER, name).read_text("utf-8") for name in names)
-    return re.sub(r"/\*.*?\*/", "", text, flags=re.DOTALL)
+def _struct(name: str, *fields: tuple) -> type[Struct]:
+    """Make a struct class of (type, names separated by spaces) or (type, names, length of each array)."""
+    layout, pointed = [], {}
+    for kind, names, *length in fields:
+        for field in names.split():
+            pointed |= {field: kind} if isinstance(kind, torch.dtype) else {}
+            element = ANY if isinstance(kind, torch.dtype) else kind
+            layout.append((field, element * length[0] if length else element))
+    return type(name, (Struct,), {"_fields_": layout, "POINTED": pointed})
 
 
-@functools.cache
-def _structs() -> dict[str, type[Struct]]:
-    """Parse the structs of the kernel, by name, except internal ones with vectors or scratch memory."""
-    made: dict[str, type[Struct]] = {}
-    for body, name in TYPEDEF.findall(_source_code()):
-        with suppress(KeyError, ValueError):
-            made[name] = _struct_class(name, body, made)
-    return made
-
-
-def _struct_class(name: str, body: str, made: dict[str, type[Struct]]) -> type[Struct]:
-    """Build a struct class from its C fields and the structs before it."""
-    fields, pointed = [], {}
-    for kind, names in FIELDS.findall(body):
-        for each in map(str.strip, names.split(",")):
-            field, length = NAME.findall(each)[0]
-            of: Any
-            if "*" in each:
-                pointed[field], of = C_TYPES[kind][1] if kind in C_TYPES else None, ctypes.c_void_p
-            else:
-                of = C_TYPES[kind][0] if kind in C_TYPES else made[kind]
-            fields.append((field, of * int(length) if length else of))
-    return type(name, (Struct,), {"_fields_": fields, "POINTED": pointed})
+SIDE = _struct(
+    "side",
+    (ANY, "matrix"),
+    (torch.int64, "order"),
+    (torch.float64, "norm"),
+    (torch.float32, "scale beside"),
+    (torch.int64, "first last block"),
+    (DOUBLE, "factor"),
+    (INT32, "wide unit precise"),
+)
+VIEW = _struct(
+    "view",
+    (INT64, "size"),
+    (SIDE, "sides", 2),
+    (torch.float32, "origin"),
+    (torch.float64, "centre"),
+    (INT64, "d blocks"),
+    (DOUBLE, "tie"),
+    (INT32, "metric"),
+)
+AREA = _struct("area", (INT64, "row rows column columns"))
+PLACES = _struct(
+    "places", (torch.int32, "row column"), (torch.float32, "score"), (torch.int8, "side"), (INT64, "room found")
+)
+PAIRS = _struct(
+    "pairs",
+    (INT64, "size"),
+    (ANY, "left right"),
+    (torch.int64, "of with_"),
+    (torch.float64, "joined left_square right_square"),
+    (INT64, "number d"),
+    (INT32, "left_wide right_wide gaps"),
+)
+THRESHOLD = _struct(
+    "threshold",
+    (INT64, "size"),
+    (torch.float32, "low high", 2),
+    (torch.float64, "level", 2),
+    (torch.int64, "above ties", 2),
+    (torch.int32, "count"),
+    (INT64, "step", 2),
+    (INT64, "line at"),
+    (PLACES, "list"),
+    (INT32, "levels", 2),
+    (INT32, "listed full"),
+)
+ASKER = _struct(
+    "asker",
+    (torch.float64, "total"),
+    (torch.float32, "top reference floor limit"),
+    (torch.float64, "base offset ceiling"),
+    (PLACES, "list"),
+    (INT64, "step number kept"),
+    (INT32, "full"),
+)
+LOGSUMEXP = _struct(
+    "logsumexp",
+    (INT64, "size"),
+    (ASKER, "asking", 2),
+    (DOUBLE, "room square root"),
+    (FLOAT, "scale"),
+    (INT32, "sides moments grows"),
+)
+SHARES = _struct(
+    "shares",
+    (INT64, "size"),
+    (torch.int32, "row column"),
+    (torch.float32, "score"),
+    (INT64, "number queries"),
+    (torch.float64, "base known"),
+    (torch.float32, "low high"),
+    (torch.int64, "above uncertain"),
+    (torch.float64, "mass"),
+    (DOUBLE, "eps scale off square root"),
+    (INT32, "side fresh"),
+)
+PASS = _struct(
+    "pass",
+    (INT64, "size"),
+    (ANY, "view"),
+    (AREA, "part"),
+    (torch.float32, "left right strip packed score"),
+    (ANY, "life of"),
+    (INT64, "number chunk block last begin patience"),
+)
+STRUCTS = {made.__name__: made for made in (VIEW, PAIRS, THRESHOLD, LOGSUMEXP, SHARES, PASS)}
+# Arguments of the functions of the kernel, and the type of the result.
+FUNCTIONS = {
+    "cocos_pairs": ((ANY,), None),
+    "cocos_shares": ((ANY, ANY), None),
+    "cocos_pack": ((ANY, INT64, INT64, INT64, ANY), None),
+    "cocos_pass": ((ANY,), INT64),
+}
 
 
 def struct(name: str, **fields) -> Struct:
     """Create an argument struct of the kernel, with its size and the given fields set."""
-    made = _structs()[name]()
+    made = STRUCTS[name]()
     made.set(size=ctypes.sizeof(made), **fields)
     return made
 
 
 def loaded() -> ctypes.CDLL | None:
     """Return the kernel, after checking that C and Python agree on the sizes of its structs; None if there is none."""
-    found = native.library()
-    return None if found is None else _declared_fields(found)
+    library = native.library()
+    return None if library is None else _declared_functions(library)
 
 
 @functools.cache
-def _declared_fields(found: ctypes.CDLL) -> ctypes.CDLL:
-    for name, made in _structs().items():
-        if hasattr(made, "size") and (size := constant(f"sizeof_{name}")) != ctypes.sizeof(made):
+def _declared_functions(library: ctypes.CDLL) -> ctypes.CDLL:
+    for name, made in STRUCTS.items():
+        if (size := constant(f"sizeof_{name}")) != ctypes.sizeof(made):
             raise RuntimeError(f"kernel: {name} has {size} bytes in C and {ctypes.sizeof(made)} in Python")
-    for result, name, arguments in FUNCTION.findall(_source_code()):
-        function = getattr(found, name)
-        function.restype = ctypes.c_int64 if result == "int64_t" else None
-        function.argtypes = [ctypes.c_void_p if "*" in each else ctypes.c_int64 for each in arguments.split(",")]
-    return found
+    for name, (arguments, result) in FUNCTIONS.items():
+        function = getattr(library, name)
+        function.argtypes, function.restype = arguments, result
+    return library
 
 
 def kernel() -> ctypes.CDLL:
@@ -129,10 +189,10 @@ def kernel() -> ctypes.CDLL:
     Raises:
         RuntimeError: there is none.
     """
-    found = native.library()
-    if found is None:
+    library = native.library()
+    if library is None:
         raise RuntimeError(f"kernel: there is none, {native.reason()}")
-    return found
+    return library
 
 
 def constant(name: str) -> int:

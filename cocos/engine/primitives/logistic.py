@@ -14,8 +14,8 @@ import math
 import torch
 from torch import Tensor
 
-from cocos.engine import bounds, compact
-from cocos.engine.parts import Tile
+from cocos.engine import bounds
+from cocos.engine.parts import Tile, ones_above
 from cocos.engine.primitives.exponentials import MAX_NOTED_PER_PART, Exponentials
 from cocos.engine.primitives.logsumexp import (
     FLOAT32_ADDITIONS,
@@ -95,7 +95,7 @@ class Logistic(LogSumExp):
         """Add one tile."""
         scores = tile.lines(0)
         share = (scores * self.nats).add_(self.bias).clamp_(min=LOWEST_EXPONENT / LOG2E).sigmoid_()
-        over = compact.ones_above(scores, self.high)
+        over = ones_above(scores, self.high)
         terms = {0: share, ABOVE: over, MASS: over * share}
         if self.moments:
             terms |= {1: -torch.special.entr(share), 2: share.square()}

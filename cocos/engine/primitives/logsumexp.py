@@ -20,9 +20,9 @@ import torch
 from torch import Tensor
 
 from cocos.base.errors import InputError
-from cocos.engine import bounds, compact, fused
+from cocos.engine import bounds, fused
 from cocos.engine.kernel import structs
-from cocos.engine.parts import Part, Tile, zeros
+from cocos.engine.parts import Part, Tile, ones_above, zeros
 from cocos.engine.primitives.exponentials import MAX_NOTED_PER_PART, Exponentials, Piece
 from cocos.engine.primitives.threshold import Threshold, number_above
 from cocos.engine.view import View
@@ -205,7 +205,7 @@ class LogSumExp:
             state.raised(k, where, torch.maximum(state.reference[k][where], (top * self.scale).ceil()))
         if self.floor:
             floor, reference = (each[where].view(len(lines), -1, 1) for each in (self.floor[k], state.reference[k]))
-            kept = compact.ones_above(lines, floor)
+            kept = ones_above(lines, floor)
             terms = self._terms(lines, (lines * self.scale).sub_(reference).exp2_().mul_(kept))
             number = sums_of(kept)
             total[3] += number
@@ -331,7 +331,7 @@ class Sums:
             if asked.weighed:
                 one = (base[where] + math.log2(asked.eps)).view(len(lines), -1, 1).to(lines)  # share of a score of 0
                 part = (lines * of.scale).add_(one).exp2_()
-                found.mass[where] += sums_of(part.mul_(compact.ones_above(lines, high)))
+                found.mass[where] += sums_of(part.mul_(ones_above(lines, high)))
             doubts = (above < most).nonzero().flatten()
             block, query = doubts // lines.shape[1], doubts % lines.shape[1]
             some = lines[block, query]

@@ -11,9 +11,8 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from cocos.engine import bounds, compact, fused
-from cocos.engine.compact import Entries
-from cocos.engine.parts import Part, Tally, Tile, tiles_of, zeros
+from cocos.engine import bounds, fused
+from cocos.engine.parts import Entries, Part, Tally, Tile, ones_above, tiles_of, zeros
 from cocos.engine.view import View
 
 # Maximum number of levels per query above which one pass counts.
@@ -159,7 +158,7 @@ def number_above(lines: Tensor, end: Tensor) -> Tensor:
 
     Ones of the dtype of the scores are added up, exactly up to 2^24.
     """
-    return compact.ones_above(lines, end.view(len(lines), -1, 1)).sum(dim=2).flatten().long()
+    return ones_above(lines, end.view(len(lines), -1, 1)).sum(dim=2).flatten().long()
 
 
 def _lines(end: Tensor) -> Tensor:

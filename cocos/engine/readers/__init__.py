@@ -19,7 +19,6 @@ from cocos.engine.readers.neighbours import Neighbours
 from cocos.engine.readers.precision_recall import PrecisionRecall, PrecisionRecallCurve
 from cocos.engine.readers.ranks import PositiveRanks, Ranks
 from cocos.engine.readers.rows import RowsReader
-from cocos.engine.sweep import PassReader
 
 __all__ = [
     "Histogram",
@@ -33,7 +32,7 @@ __all__ = [
 ]
 
 
-def of(loss, eps: float = 0.01, *, spread: bool = True, relative: bool = False) -> PassReader | None:
+def of(loss, eps: float = 0.01, *, spread: bool = True, relative: bool = False):
     """Return the reader of a loss; None if it needs the whole score matrix, or more than the scores of the batch.
 
     Losses without a reader of their own are weighed from a few rows of float64 scores at a time.
@@ -55,7 +54,7 @@ def has(loss) -> bool:
     return _own(loss, 0.01, spread=False, relative=False) is not None
 
 
-def _own(loss, eps: float, *, spread: bool, relative: bool) -> PassReader | None:
+def _own(loss, eps: float, *, spread: bool, relative: bool):
     found = (reads(loss, eps, spread=spread, relative=relative) for reads in _shelf())
     return next((reader for reader in found if reader is not None), None)
 
