@@ -75,7 +75,7 @@ def open_path(path: Path, data: Any, model: Any) -> Checkpoint:
         name = getattr(data, "__name__", data)
         notes.append(f"data {training.path} ({training.kind})" if training.path else f"data {name}")
     route = (f"route: {', '.join(notes)}",) if notes else ()
-    return replace(checkpoint, notes=(*route, *checkpoint.notes, *(training.notes if training else ())))
+    return replace(checkpoint, notes=(*route, *checkpoint.notes))
 
 
 def find_data(data: Any) -> training_data.Source | None:

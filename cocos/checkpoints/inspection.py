@@ -157,7 +157,7 @@ def _of_run(folder: File, listed: list[dict]) -> dict:
 def _of_data(file: File, kind: str) -> dict:
     """Describe training data; where their images are elsewhere, the next command names the folder."""
     found, path, more = shelf.find(file.path), shlex.quote(str(file.path)), ""
-    contents, notes = {}, list(found.notes)
+    contents, notes = {}, []
     if kind in IMAGE_KINDS:
         try:
             for split in found.splits if kind == "image_lists" else found.splits[:1]:

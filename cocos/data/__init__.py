@@ -83,7 +83,6 @@ class Source:
         splits: names; empty if any name is accepted.
         loader: split -> training set.
         path: of the file or folder, if any.
-        notes: messages about how the data were recognised.
 
     Examples:
         >>> cocos.data.source("emoji_captions").splits
@@ -94,7 +93,6 @@ class Source:
     splits: tuple[str, ...]
     loader: Callable[[str], TrainingSet]
     path: Path | None = None
-    notes: tuple[str, ...] = ()
 
     def load(self, split: str = "train") -> TrainingSet:
         """Load one split."""

@@ -3,7 +3,6 @@
 import re
 import zipfile
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -15,7 +14,6 @@ from cocos.embeddings import annotations
 
 ROWS = {"images": "image", "features": "features"}  # array -> kind of rows
 TARGETS = ("labels", "captions")
-OPTIONAL = ("class_names", "ids", "image_group", "caption_group")
 SPLIT_FILE = re.compile(r"(train|val|valid|validation|dev|test)\.(npz|safetensors)")
 
 
@@ -56,7 +54,7 @@ def splits(path: Path) -> tuple[str, ...]:
 
 def read_arrays(path: Path) -> dict[str, np.ndarray]:
     """Read the arrays that are used."""
-    names = [name for name in (*ROWS, *TARGETS, *OPTIONAL) if name in array_names(path)]
+    names = [name for name in (*ROWS, *TARGETS) if name in array_names(path)]
     if not set(ROWS) & set(names) or not set(TARGETS) & set(names):
         present = ", ".join(sorted(array_names(path))[:8]) or "no arrays"
         raise InputError(f"{path}: contains {present}, expected images or features, and labels or captions")
@@ -100,41 +98,22 @@ def load(split: str, path: Path) -> TrainingSet:
     Args:
         split: one of `splits`.
         path: of the file, or of a folder with one file per split: `images` (N, height, width), (N, height, width, 3)
-            or (N, 3, height, width) uint8, or `features` (N, ...) of floats; `labels` (N,), integers or text, and
-            optionally `class_names`; or `captions`, (N,) or (N, K) texts, or (M,) with `image_group` and
-            `caption_group`; optionally `ids`, (N,).
+            or (N, 3, height, width) uint8, or `features` (N, ...) of floats; `labels` (N,), integers or text, or
+            `captions`, (N,) or (N, K) texts.
     """
     file = split_files(path)[split]
     arrays = read_arrays(file)
     name = next(name for name in ROWS if name in arrays)
     rows = read_rows(file, name, arrays[name])
     with prefixed(str(file)):
-        if "captions" in arrays:
-            captions, groups = read_captions(arrays, len(rows))
-            return image_captions(rows, captions, *groups, name=file.stem, split=split, kind=ROWS[name])
-        labels = annotations.numbered({"labels": arrays["labels"]})["labels"]
-        group = annotations.groups("labels", labels, name, len(rows))
-        return TrainingSet(Side(rows, ROWS[name], group, row_names(arrays, group)), None, file.stem, split)
-
-
-def row_names(arrays: dict[str, Any], group: Tensor) -> tuple[str, ...] | None:
-    """Return the ids of the rows, or the names of their classes, or None."""
-    ids, classes = (annotations.texts(arrays.get(name)) for name in ("ids", "class_names"))
-    if ids is not None:
-        return tuple(annotations.spelled("ids", ids))
-    if classes is None or int(group.min()) < 0 or int(group.max()) >= len(classes):
-        return None
-    names = annotations.spelled("class_names", classes)
-    return tuple(names[label] for label in group.tolist())
-
-
-def read_captions(arrays: dict[str, Any], images: int) -> tuple[list[str], tuple[Tensor, Tensor]]:
-    """Return the captions, and the groups of images and captions."""
-    captions = arrays["captions"]
-    if captions.dtype.kind not in "US":
-        raise InputError(f"captions: dtype {captions.dtype}, expected text")
-    if captions.ndim == 2 and len(captions) == images:
-        groups = torch.arange(images), torch.arange(images).repeat_interleave(captions.shape[1])
-    else:
-        groups = annotations.both_groups(arrays.get("image_group"), arrays.get("caption_group"), images, captions.size)
-    return annotations.spelled("captions", captions.reshape(-1).tolist()), groups
+        if "labels" in arrays:
+            labels = annotations.numbered({"labels": arrays["labels"]})["labels"]
+            group = annotations.groups("labels", labels, name, len(rows))
+            return TrainingSet(Side(rows, ROWS[name], group), None, file.stem, split)
+        captions = arrays["captions"]
+        if captions.dtype.kind not in "US" or len(captions) != len(rows):
+            raise InputError(f"captions: {captions.dtype} {captions.shape}, expected text, one row per image")
+        texts = annotations.spelled("captions", captions.reshape(-1).tolist())
+    group = torch.arange(len(rows))
+    caption_group = group.repeat_interleave(len(texts) // len(rows))
+    return image_captions(rows, texts, group, caption_group, name=file.stem, split=split, kind=ROWS[name])
