@@ -11,7 +11,7 @@ import torch
 from typer.testing import CliRunner
 
 import cocos
-from cocos.checkpoints import recorded
+from cocos.checkpoints import model_card, recorded
 from cocos.cli import app, options
 
 LOG_100 = torch.tensor(math.log(100.0))
@@ -228,14 +228,14 @@ CARDS = {
 def test_model_card_is_read_by_block(tmp_path, case):
     text, temperature, one_direction, batch_size = CARDS[case]
     (tmp_path / "README.md").write_text(text)
-    settings = recorded.read_folder(tmp_path)
+    settings = model_card.read_folder(tmp_path)
     assert settings.parameters == ({"ntxent": {"temperature": temperature}} if temperature else {})
     assert (settings.one_direction, settings.batch_size) == (one_direction, batch_size)
 
 
 def test_trainer_state_records_batch_size(tmp_path):
     (tmp_path / "trainer_state.json").write_text('{"train_batch_size": 48, "epoch": 2.0}')
-    assert recorded.read_folder(tmp_path).batch_size == 48
+    assert model_card.read_folder(tmp_path).batch_size == 48
     assert recorded.read({"hyper_parameters": {"batch_size": 24, "loader": {"batch_size": 7}}}).batch_size == 24
 
 
@@ -246,7 +246,7 @@ def ranked(tmp_path):
     draw = torch.Generator().manual_seed(0)
     rows = {name: torch.randn(64, 8, generator=draw) for name in ("query", "candidate")}
     torch.save(rows, tmp_path / "a.pt")
-    fields = recorded.read_folder(tmp_path).fields()
+    fields = model_card.read_folder(tmp_path).fields()
     return replace(cocos.open(tmp_path / "a.pt"), **fields)
 
 

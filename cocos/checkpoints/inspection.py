@@ -8,7 +8,7 @@ from types import ModuleType
 
 from cocos import data as shelf
 from cocos.base.errors import InputError
-from cocos.checkpoints import formats, listing, recorded, runs
+from cocos.checkpoints import formats, listing, model_card, recorded, runs
 from cocos.checkpoints.checkpoint import EXAMPLE, EXAMPLE_FILE, Checkpoint, one_sentence
 from cocos.checkpoints.files import DATA_KINDS, TENSOR_KINDS, File, describe, plain
 from cocos.data.images import ImagesElsewhere
@@ -44,7 +44,7 @@ def about(path: Path, data=None) -> dict:
 def _common(file: File, data) -> dict:
     """Return the entries of any file: tensors, and the records of its training."""
     tensors = listing.list_tensors(file)
-    settings = recorded.read_folder(file.path) if file.kind == "folder" else recorded.read_file(file)
+    settings = model_card.read_folder(file.path) if file.kind == "folder" else recorded.read_file(file)
     refused = []  # pickles in a folder, with the names that they would import; none of them is needed
     for name in file.names if file.kind == "folder" else ():
         if PICKLES.search(name) and (names := file.file(name).wanted_names):

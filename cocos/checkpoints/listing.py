@@ -9,7 +9,8 @@ import numpy as np
 from torch import Tensor
 
 from cocos.checkpoints.files import NAMESPACES, File, plain
-from cocos.checkpoints.recorded import SETTINGS_KEYS, trainer_state
+from cocos.checkpoints.model_card import trainer_state
+from cocos.checkpoints.recorded import SETTINGS_KEYS
 from cocos.checkpoints.state_dicts import NOT_OF_THE_MODEL, weight_files, whole_state_dicts
 from cocos.embeddings.matrices import npy_header
 

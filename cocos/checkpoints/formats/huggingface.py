@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn.functional import normalize
 
 from cocos.base.errors import InputError, UnsafeFile
-from cocos.checkpoints import recorded
+from cocos.checkpoints import model_card
 from cocos.checkpoints.checkpoint import Checkpoint
 from cocos.checkpoints.files import File
 from cocos.checkpoints.formats.libraries import building, import_library, refuse_code
@@ -104,7 +104,7 @@ def load(file: File, data: Any = None) -> Checkpoint:
         return load_paired(file, kind)
     notes: tuple[str, ...] = ()
     contents: dict[str, Any] = {"text tower": kind} if kind else {}
-    settings = recorded.read_folder(file.path)
+    settings = model_card.read_folder(file.path)
     if "modules.json" in file:
         contents["modules"] = ", ".join(check_modules(file))
         if settings.loss is None:
@@ -114,7 +114,7 @@ def load(file: File, data: Any = None) -> Checkpoint:
     return Checkpoint.of(
         file,
         "sentence_transformers" if "modules.json" in file else "huggingface",
-        contents | recorded.describe_training(file.path),
+        contents | model_card.describe_training(file.path),
         encoder=lambda: build_text(file),
         **settings.fields(),
         notes=tuple(f"{file.path}: {note}" for note in (*settings.notes, *notes)),
