@@ -80,17 +80,6 @@ def test_products_of_tiny_and_of_huge_rows(size):
             assert all(abs(Fraction(float(found)) - true) <= bound for found in products(left, right))
 
 
-def test_rows_whose_norms_are_near_one_are_taken_as_they_are():
-    most = 0.0
-    for off in (1e-8, 4e-7, 1e-3):
-        for pair in rows(128).values():
-            left, right = (np.float32(each.astype(np.float64) / norm(each) * (1 + off)) for each in pair)
-            size, inner = root(dot(left, left) * dot(right, right)), dot(left, right)
-            ends = [abs(norm(each) - 1) for each in (left, right)]
-            most = max(most, float(abs(inner - inner / size)) / bounds.near_one(128, *ends))
-    reached(most, 0.99)
-
-
 def distances(left, right, origin):
     """Squared distance as the engine forms it, one float32 product of two wider rows, and the norms."""
     first, second = left - origin, right - origin

@@ -29,7 +29,6 @@ __all__ = [
     "exponential",
     "gamma",
     "log_sum",
-    "near_one",
     "outward",
     "product",
     "room",
@@ -119,15 +118,6 @@ def product(width: int, name: str, left: float = 1.0, right: float = 1.0, deep: 
     factor = _factor(width, name)
     relative = _together(factor, factor, _added(width, added, deep))
     return relative * left * right + width * smallest * (1 + left) * (1 + right)
-
-
-def near_one(width: int, left: float, right: float) -> float:
-    """Bound the change of a cosine if rows are not divided by their norms, which are within `left` and `right` of 1.
-
-    The score, at most 1 in size, is multiplied by both norms: by at most (1 + left)(1 + right), and by the relative
-    error of the norms as measured in float64.
-    """
-    return _together(left, right, _norm(width), _norm(width)) if left or right else 0.0
 
 
 def squared_distance(width: int, name: str, left: float, right: float, deep: int | None = None) -> float:

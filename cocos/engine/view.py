@@ -21,9 +21,6 @@ from cocos.engine import bounds, exact
 
 # Arithmetic of the tiles; see `bounds.UNITS`.
 PRODUCTS = tuple(bounds.UNITS)
-# Largest |norm - 1| at which unit-norm rows are multiplied without being divided by their norms, in float32; the error
-# is part of `View.bound` (`bounds.near_one`).
-NEAR_UNIT_NORM = 4e-7
 # Mean number of positives per query up to which their float64 scores are cached.
 CACHED_POSITIVES = 8
 # Maximum number of positive pairs processed at once.
@@ -70,25 +67,9 @@ class ViewSide:
         return self.matrix.dtype == torch.float64 or float(self.norm.min()) < 1e-30
 
     @cached_property
-    def near(self) -> float:
-        """Largest |norm - 1| of a row."""
-        return float((self.norm - 1).abs().max())
-
-    @cached_property
     def longest(self) -> float:
         """Largest norm of a row after the division by norms, if any."""
         return 1.0 if self.unit else float(self.norm.max())
-
-    @cached_property
-    def begin(self) -> int:
-        """Matrix row at place 0."""
-        return int(self.order[0])
-
-    @cached_property
-    def straight(self) -> bool:
-        """Whether consecutive places are consecutive rows of the matrix."""
-        first = self.begin
-        return bool((self.order == torch.arange(first, first + len(self), device=self.order.device)).all())
 
     @cached_property
     def in_order(self) -> bool:
@@ -183,20 +164,6 @@ class View:
         """Largest difference of two float64 scores that counts as a tie."""
         return bounds.ties(self.width, self.most)
 
-    @cached_property
-    def rounding(self) -> float:
-        """Bound on the error of a matrix product of the tiles: of a score, or of a squared distance."""
-        return self._rounded(None)
-
-    def _rounded(self, deep: int | None) -> float:
-        left, right = (side.longest for side in self.sides)
-        if self.distances:
-            return bounds.squared_distance(self.width, self.product, left, right, deep)
-        # Rows whose norms are further from 1 are divided by them.
-        near = [side.near if side.unit and side.near <= NEAR_UNIT_NORM else 0.0 for side in self.sides]
-        rounded = bounds.product(self.width, self.product, left * (1 + near[0]), right * (1 + near[1]), deep)
-        return rounded + bounds.near_one(self.width, near[0], near[1]) * self.most
-
     def bound(self, score: Tensor | float = 0.0, *, deep: int | None = None) -> Tensor | float:
         """Bound on the difference between a score of the tiles and the true score; for distances, at the given score.
 
@@ -204,7 +171,9 @@ class View:
             score: used by distances only.
             deep: as in `bounds.product`; `fused.deep(view, reader)` gives the value for the tiles of a reader.
         """
-        rounding = self.rounding if deep is None else self._rounded(deep)
+        left, right = (side.longest for side in self.sides)
+        error = bounds.squared_distance if self.distances else bounds.product
+        rounding = error(self.width, self.product, left, right, deep)
         return bounds.distance(rounding, score) if self.metric == "euclidean" else rounding
 
     @cached_property
@@ -221,21 +190,9 @@ class View:
         edges = torch.from_numpy((self.rows, self.columns)[direction]).to(places.device)
         return torch.searchsorted(edges, places.long(), right=True) - 1
 
-    def ready(self, direction: int) -> bool:
-        """Whether one side is multiplied in place, without a copy."""
-        side = self.sides[direction]
-        fit = side.matrix.dtype == self.dtype and side.matrix.is_contiguous() and not self.distances
-        return (
-            fit
-            and (not side.unit or side.near <= (NEAR_UNIT_NORM if self.dtype == torch.float32 else 0.0))
-            and side.straight
-        )
-
     def operand(self, direction: int, start: int, stop: int) -> Tensor:
         """Rows of one side prepared as a matmul operand: (n, D), or (n, D + 2) for distances."""
         side = self.sides[direction]
-        if self.ready(direction):
-            return side.matrix[side.begin + start : side.begin + stop]
         rows = side.matrix.index_select(0, side.order[start:stop])
         if side.unit:
             norm = side.norm[start:stop, None]
