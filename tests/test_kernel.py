@@ -11,6 +11,7 @@ from cocos.embeddings import scores
 from cocos.engine import exact, fused
 from cocos.engine.kernel import native, structs
 from cocos.engine.parts import parts_of
+from cocos.engine.primitives.logsumexp import LogSumExp
 from cocos.engine.primitives.threshold import Threshold, about_positives
 
 compiled = pytest.mark.skipif(structs.loaded() is None, reason="there is no compiled kernel")
@@ -61,14 +62,13 @@ def check_counts(view, levels, found):
 def every(view):
     """All scores of the tiles that are scores of negatives, by row and column; NaN elsewhere."""
     shape, found = [len(side) for side in view.sides], []
-    ends = [(torch.full((k,), -torch.inf), torch.full((k,), torch.inf)) for k in shape]
-    (counts,) = engine.run(view, [Threshold(view, listed=ends[: len(view.directions)])])
+    none = [torch.full((len(view.sides[k]),), -torch.inf, dtype=torch.float64) for k in view.directions]
+    (sums,) = engine.run(view, [LogSumExp(view, 1e-3 / view.most, base=none, offset=none)])  # it notes all negatives
     for direction in view.directions:
-        query, other, score = counts.listed(direction)
-        row, column = (query, other) if direction == 0 else (other, query)
+        row, column, score = (torch.cat(parts) for parts in zip(*sums.noted[direction], strict=True))
+        row, column, score = (values[score > -torch.inf] for values in (row.long(), column.long(), score))
         assert len((row * shape[1] + column).unique()) == len(row), "a pair was listed twice"
         found.append(torch.full(shape, torch.nan).index_put_((row, column), score))
-        assert not counts.above[direction].any()
     assert all(torch.equal(found[0].nan_to_num(9), each.nan_to_num(9)) for each in found[1:])
     return found[0]
 
@@ -107,7 +107,7 @@ def test_a_deep_product_is_a_sum_of_short_ones(d, kernel):
     generator = torch.Generator().manual_seed(d)
     query, candidate = ((1 + torch.rand(40, d, generator=generator) / 64).float() for _ in range(2))
     view = engine.view(Embeddings(query, candidate), metric="dot")
-    deep = fused.deep(view, Threshold(view, listed=[(torch.zeros(40),) * 2] * 2))
+    deep = fused.deep(view, Threshold(view, [torch.zeros(40, 1, dtype=torch.float64)] * 2))
     true, negative = dense(view)
     if kernel == "plain":
         assert deep is None and view.bound(deep=None) == view.bound()
@@ -178,18 +178,6 @@ def test_no_bit_depends_on_the_number_of_threads(shape, monkeypatch):
         found.append([*counts.above, *counts.ties])
     for each in found[1:]:
         assert all(torch.equal(*pair) for pair in zip(found[0], each, strict=True))
-
-
-def test_lists_that_outgrow_their_room_are_forgotten():
-    view = engine.view(some(600, 900, 4))
-    ends = [(torch.full((len(side),), -torch.inf), torch.full((len(side),), torch.inf)) for side in view.sides]
-    (counts,) = engine.run(view, [Threshold(view, listed=ends, most=50_000)])
-    assert counts.listed(0) is None and counts.listed(1) is None
-    ends = [(torch.full((len(side),), 0.99), torch.full((len(side),), torch.inf)) for side in view.sides]
-    (counts,) = engine.run(view, [Threshold(view, listed=ends, most=50_000)])
-    true, negative = dense(view)
-    assert 100 < len(counts.listed(0)[0]) == len(counts.listed(1)[0]) < 50_000
-    assert len(counts.listed(0)[0]) == pytest.approx(int(((true > 0.99) & negative).sum()), abs=5)
 
 
 @pytest.mark.parametrize(("kinds", "metric"), [("ff", "dot"), ("fd", "dot"), ("df", "cosine"), ("dd", "euclidean")])

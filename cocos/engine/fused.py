@@ -90,13 +90,11 @@ class Lists:
     Args:
         place: the struct, a field of the arguments.
         room: maximum number of entries.
-        side: whether to record for which side (row or column) an entry was listed.
     """
 
-    def __init__(self, place: structs.Struct, room: int, *, side: bool = True):
+    def __init__(self, place: structs.Struct, room: int):
         self._place, self._room = place, room
         self._wanted = {"row": torch.int32, "column": torch.int32, "score": torch.float32}
-        self._wanted |= {"side": torch.int8} if side else {}
         self._ensure_room({})
 
     def _ensure_room(self, rest: dict[str, Tensor]) -> None:

@@ -50,7 +50,6 @@ typedef struct { /* a rectangle of the score matrix */
 typedef struct { /* a list of at most `room` pairs; arrays that are NULL are not written */
     int32_t *row, *column;
     float *score;
-    int8_t *side; /* 0: listed for the row, 1: for the column */
     int64_t room, found;
 } places;
 

@@ -15,7 +15,6 @@ typedef struct { /* rows or columns in the role of queries; arrays are indexed b
     const float *floor;         /* scores at or below it are left out; NULL: none */
     float *limit;               /* negatives above it may count in the end; NULL: nothing is noted */
     const double *base, *offset; /* log2 of the denominator's other terms; log2 of the share that counts */
-    const double *ceiling;       /* exponents above which a negative may count whatever its share of this sum is */
     places list;
     int64_t step, number, kept; /* stride of `total`; number of places; entries after the last compaction, plus KEPT */
     int32_t full;               /* too many negatives may count: nothing is noted any more */
@@ -172,7 +171,7 @@ static void renew(const logsumexp *of, asker *who, int64_t from, int number) {
         double known = binary(who->total[k]) + (who->reference ? who->reference[k] : 0), other = who->base[k];
         double high = known > other ? known : other, low = known > other ? other : known;
         double apart = low - high > -20 ? binary(1 + exp2(low - high)) : 0;
-        double score = fmin(high + apart + who->offset[k], who->ceiling[k]) / of->scale, size = fabs(score);
+        double score = (high + apart + who->offset[k]) / of->scale, size = fabs(score);
         double off = of->square > 0 ? fmin(of->root, of->square / fmax(size, 1e-30)) : 0;
         who->limit[k] = more(who->limit[k], (float)(score - off - of->room));
     }

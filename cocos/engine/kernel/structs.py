@@ -85,9 +85,7 @@ VIEW = _struct(
     (INT32, "metric"),
 )
 AREA = _struct("area", (INT64, "row rows column columns"))
-PLACES = _struct(
-    "places", (torch.int32, "row column"), (torch.float32, "score"), (torch.int8, "side"), (INT64, "room found")
-)
+PLACES = _struct("places", (torch.int32, "row column"), (torch.float32, "score"), (INT64, "room found"))
 PAIRS = _struct(
     "pairs",
     (INT64, "size"),
@@ -106,15 +104,13 @@ THRESHOLD = _struct(
     (torch.int32, "count"),
     (INT64, "step", 2),
     (INT64, "line at"),
-    (PLACES, "list"),
     (INT32, "levels", 2),
-    (INT32, "listed full"),
 )
 ASKER = _struct(
     "asker",
     (torch.float64, "total"),
     (torch.float32, "top reference floor limit"),
-    (torch.float64, "base offset ceiling"),
+    (torch.float64, "base offset"),
     (PLACES, "list"),
     (INT64, "step number kept"),
     (INT32, "full"),

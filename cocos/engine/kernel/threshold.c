@@ -9,8 +9,7 @@ typedef struct {
     int64_t *above[2], *ties[2];   /* (n, levels), added to: scores above the level; scores tied with it */
     int32_t *count;                /* (levels of the columns, line), counts of this chunk */
     int64_t step[2], line, at;     /* `at`: first column of the chunk */
-    places list;                   /* if `listed`: the undecided scores, with low < score <= high */
-    int32_t levels[2], listed, full; /* `full`: the list overflowed and receives no more entries */
+    int32_t levels[2];
 } threshold;
 
 #define STRETCH (4 * WIDE)
@@ -39,28 +38,17 @@ static void threshold_open(void *arguments, const view *v, const area *here) {
     for (int k = 0; k < of->levels[1]; k++) memset(of->count + k * of->line, 0, sizeof(int32_t) * (here->columns + PAD));
 }
 
-/* List an undecided score. */
-INLINE void listed(places *to, int64_t row, int64_t column, float score, int side) {
-    int64_t k = to->found++;
-    to->row[k] = (int32_t)row, to->column[k] = (int32_t)column, to->score[k] = score, to->side[k] = (int8_t)side;
-}
-
 /* Decide the scores of a row that float32 leaves undecided, for levels of the row (side 0) and of the columns (1). */
 static __attribute__((noinline)) void threshold_decide(threshold *of, const view *v, const tile *t, int i,
                                                        const int64_t *column, int number) {
-    if (of->listed && (of->full |= !roomy(&of->list, (int64_t)number * (of->levels[0] + of->levels[1])))) return;
     double scores[WIDTH];
-    if (!of->listed) exact_of_row(v, t->row + i, column, number, scores);
+    exact_of_row(v, t->row + i, column, number, scores);
     for (int f = 0; f < number; f++) {
         const float x = t->score[(int64_t)i * WIDTH + column[f] - t->column];
         for (int side = 0; side < 2; side++) {
             const int64_t owner = side ? column[f] : t->row + i, own = owner * of->levels[side];
             for (int k = 0; k < of->levels[side] && x > of->low[side][k * of->step[side] + owner]; k++) {
                 if (x > of->high[side][k * of->step[side] + owner]) continue;
-                if (of->listed) {
-                    listed(&of->list, t->row + i, column[f], x, side);
-                    continue;
-                }
                 double excess = scores[f] - of->level[side][own + k];
                 of->above[side][own + k] += excess > v->tie;
                 of->ties[side][own + k] += fabs(excess) <= v->tie;

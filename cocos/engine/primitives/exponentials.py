@@ -28,7 +28,7 @@ class Exponentials:
         limit: (n,) scores above which a negative may still count.
         noted: rows, columns and scores of those negatives, in pieces; None: there were too many.
         wide: whether references are in use.
-        known: (3, n) exponents `base`, `offset` and `ceiling` of `LogSumExp`; empty if nothing is noted.
+        known: (2, n) exponents `base` and `offset` of `LogSumExp`; empty if nothing is noted.
         scale: factor of a score in its exponent.
         off: amounts by which limits are lowered: a score; and, for distances, a square to be divided by the distance.
         tiles: that are kept in place of lists: first row, first column, (blocks, m, n) scores.
@@ -82,9 +82,9 @@ class Exponentials:
 
     def renew(self, k: int, where: slice) -> Tensor:
         """Raise the limits of some queries to those that follow from the current sums; return them."""
-        (base, offset, ceiling), (room, square) = self.known[k][:, where], self.off
+        (base, offset), (room, square) = self.known[k][:, where], self.off
         exponent = self.total[k][0, where].log2() + self.reference[k][where]
-        score = torch.minimum(torch.logaddexp2(exponent, base) + offset, ceiling) / self.scale
+        score = (torch.logaddexp2(exponent, base) + offset) / self.scale
         score = score - room - ((square / score.abs()).clamp(max=square**0.5) if square else 0.0)
         torch.maximum(self.limit[k][where], score.to(self.limit[k].dtype), out=self.limit[k][where])
         return self.limit[k][where]

@@ -91,7 +91,6 @@ class LogSumExp:
         base: for each direction, (n,) log2 of the remaining terms of a share's denominator.
         offset: for each direction, (n,) exponents: a negative may count if its exponent exceeds the denominator's log2
             by more. None: no negative is noted.
-        ceiling: for each direction, (n,) exponents above which a negative may count in any case; None: there are none.
         moments: compute the effective number and the participation ratio.
         floor: for each direction, (n,) scores in the dtype of the tiles; only negatives above the floor are summed.
         whole: whether tiles of small batches may be kept until the end of the pass, in place of lists: in those, more
@@ -114,7 +113,6 @@ class LogSumExp:
         *,
         base: Sequence[Tensor] | None = None,
         offset: Sequence[Tensor] | None = None,
-        ceiling: Sequence[Tensor] | None = None,
         moments: bool = True,
         floor: Sequence[Tensor] | None = None,
         whole: bool = False,
@@ -140,8 +138,7 @@ class LogSumExp:
         self.nearest = float(torch.as_tensor(view.bound(deep=self.deep)))  # of a score; of a distance of 0
         self.square = math.nextafter(self.nearest**2, math.inf) if view.metric == "euclidean" else 0.0
         self.off = bounds.distance(0.0, view.most).item() if self.square else self.nearest
-        most = ceiling or [torch.full_like(each, torch.inf) for each in base or ()]
-        self.known = [torch.stack(each) for each in zip(base or (), offset or (), most, strict=True)]
+        self.known = [torch.stack(each) for each in zip(base or (), offset or (), strict=True)]
         self.room = self._room() if self.known else 0.0
         small = 1 < view.blocks and int(np.diff(view.rows) @ np.diff(view.columns)) <= KEPT_SCORES
         self.keeps = whole and small and self.deep is None and view.dtype == torch.float32
@@ -407,9 +404,9 @@ class _KernelLogSumExp(fused.Arguments):
             if reader.floor:
                 asker.set(floor=reader.floor[k])
             if reader.known:
-                base, offset, ceiling = reader.known[k]
-                asker.set(base=base, offset=offset, ceiling=ceiling)
-                self.lists.append(fused.Lists(asker.list, MAX_NOTED_PER_PART + fused.LIST_ROOM // 2, side=False))
+                base, offset = reader.known[k]
+                asker.set(base=base, offset=offset)
+                self.lists.append(fused.Lists(asker.list, MAX_NOTED_PER_PART + fused.LIST_ROOM // 2))
 
     def aim(self, state: Exponentials, part: Part) -> None:
         self.state = state

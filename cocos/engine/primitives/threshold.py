@@ -22,7 +22,7 @@ THRESHOLD_DENSITY = 256
 
 
 class Counts(Tally):
-    """Counts of each direction, (n, K) int64, and lists of pairs if requested."""
+    """Counts of each direction, (n, K) int64."""
 
     @property
     def above(self) -> list[Tensor]:
@@ -34,20 +34,6 @@ class Counts(Tally):
         """Number of negatives tied with each level, for each direction."""
         return [side["ties"] for side in (self.rows, self.columns) if side]
 
-    def cut(self, most: int) -> None:
-        """Drop lists that have become too long."""
-        if sum(len(each) for name in self.lists if "row" in name for each in self.lists[name]) > most:
-            self.lists = {name: [] for name in self.lists} | {"long": [torch.ones(1, dtype=torch.float32)]}
-
-    def listed(self, direction: int) -> tuple[Tensor, Tensor, Tensor] | None:
-        """Query, other and score of the pairs listed for a direction, (found,) each; None: too many."""
-        if self.lists["long"]:
-            return None
-        row, column, score = (torch.cat(self.lists[f"{name}{direction}"]) for name in ("row", "column", "score"))
-        there = (row >= 0).nonzero().flatten()  # lists of fixed length have unused entries
-        row, column, score = row[there], column[there], score[there]
-        return (row, column, score) if direction == 0 else (column, row, score)
-
 
 class Threshold:
     """Count how many negatives of every query score above each of its levels, and how many tie with it.
@@ -58,27 +44,14 @@ class Threshold:
     Args:
         view: the scores.
         levels: for each direction, (n, K) float64, ascending; +inf where a query has fewer.
-        listed: instead of levels, for each direction (low, high), (n,) or (n, K) each in the dtype of the tiles: scores
-            of the tiles above `high` are counted, those with low < score <= high are listed, and none is recomputed.
-        most: maximum number of pairs that a part may list.
     """
 
     kernel: ClassVar[type[fused.Arguments]]
     stacks: ClassVar[bool] = True
 
-    def __init__(
-        self,
-        view: View,
-        levels: Sequence[Tensor] = (),
-        *,
-        listed: Sequence[tuple[Tensor, Tensor]] = (),
-        most: int = 2**22,
-    ):
-        self.view, self.lists, self.most = view, bool(listed), most
-        lines = [tuple(end.reshape(len(end), -1) for end in ends) for ends in listed]
-        self.levels = [high.double() for _, high in lines] or [level.contiguous() for level in levels]
-        ends = lines or [self._between(each) for each in self.levels]
-        self.ends = [tuple(_lines(end.to(view.dtype)) for end in each) for each in ends]
+    def __init__(self, view: View, levels: Sequence[Tensor]):
+        self.view, self.levels = view, [level.contiguous() for level in levels]
+        self.ends = [tuple(_lines(end) for end in self._between(each)) for each in self.levels]
 
     def _between(self, level: Tensor) -> tuple[Tensor, Tensor]:
         """Ends (low, high) of the undecided scores: up to `low` certainly not above the level, from `high` on above."""
@@ -91,8 +64,7 @@ class Threshold:
             {name: zeros(*level.shape, dtype=torch.int64, device=level.device) for name in ("above", "ties")}
             for level in self.levels
         ]
-        names = [f"{name}{k}" for name in ("row", "column", "score") for k in range(len(sides))] if self.lists else []
-        return Counts(sides[0], sides[1] if len(sides) > 1 else {}, lists={name: [] for name in [*names, "long"]})
+        return Counts(sides[0], sides[1] if len(sides) > 1 else {})
 
     def see(self, state: Counts, tile: Tile) -> None:
         """Add one tile."""
@@ -109,15 +81,12 @@ class Threshold:
             for direction, each in enumerate(ends):
                 if each is not None:
                     state.above[direction][where[direction], k] += number_above(tile.lines(direction), each[1])
-            if self.lists:
-                self._list_undecided(state, found)
-            elif len(found.row):
+            if len(found.row):
                 self._decide(state, k, found)
 
     def _product_is_faster(self, tile: Tile, found: Entries) -> bool:
         """Whether a float64 product of the tile is faster than its undecided pairs; not for distances, which cancel."""
-        fixed = self.lists or self.view.distances
-        return not fixed and len(found.row) * THRESHOLD_DENSITY > tile.scores.numel()
+        return not self.view.distances and len(found.row) * THRESHOLD_DENSITY > tile.scores.numel()
 
     def _recompute(self, state: Counts, part: Part, k: int) -> None:
         """Recompute a tile in float64 and count above its k-th levels."""
@@ -140,13 +109,6 @@ class Threshold:
             mine = (found.side & (1 + direction)) > 0
             for counted, holds in ((state.above, excess > self.view.tie), (state.ties, excess.abs() <= self.view.tie)):
                 counted[direction][:, min(k, level.shape[1] - 1)].index_add_(0, query, (holds & mine).long())
-
-    def _list_undecided(self, state: Counts, found: Entries) -> None:
-        for direction in range(len(self.ends)):
-            mine = torch.where((found.side & (1 + direction)) > 0, found.row, -1)
-            for name, values in (("row", mine), ("column", found.column), ("score", found.score)):
-                state.lists[f"{name}{direction}"].append(values)
-        state.cut(self.most)
 
     def done(self, state: Counts) -> Counts:
         """Return the counts of all parts."""
@@ -213,23 +175,10 @@ class _KernelThreshold(fused.Arguments):
             step=[low.shape[1] for low, _ in reader.ends],
             count=torch.empty(columns, chunk + fused.PAD, dtype=torch.int32),
             line=chunk + fused.PAD,
-            listed=reader.lists,
         )
-        self._list = fused.Lists(self.struct.list, reader.most) if reader.lists else None
 
     def aim(self, state: Counts, part: Part) -> None:
-        self._state = state
-        self.struct.set(above=state.above, ties=state.ties, full=0)
-
-    def end(self) -> None:
-        if not self._list:
-            return
-        found = self._list.taken()
-        for direction in self.view.directions[: len(self.reader.levels)]:
-            mine = (found["side"] == direction).nonzero().flatten()
-            for name in ("row", "column", "score"):
-                self._state.lists[f"{name}{direction}"].append(found[name][mine])
-        self._state.cut(-1 if self.struct.full else self.reader.most)
+        self.struct.set(above=state.above, ties=state.ties)
 
 
 Threshold.kernel = _KernelThreshold

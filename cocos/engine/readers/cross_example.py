@@ -6,7 +6,6 @@ total share :math:`m_p = Z / (e^{\lambda s_p} + Z)`, and each negative pair has 
 """
 
 import math
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -18,14 +17,6 @@ from cocos.engine.sweep import Passes
 from cocos.engine.view import View
 from cocos.losses.ce_softmax import CrossExampleSoftmax
 
-# Number of sampled pairs, over all batches, from which Z is estimated.
-GUESS_PAIRS = 2**13
-# Smallest number of sampled pairs of a batch.
-LEAST_GUESS_PAIRS = 256
-# log2 of the factor by which the estimate of Z is lowered, so that it is a lower bound with high probability.
-GUESS_MARGIN = 1.5
-# log2 of a factor far above the rounding of Z.
-GUESS_ROUNDING = 0.01
 # Largest number of pairs, over all batches, for which an uncertain sum is recomputed in float64.
 EXACT_SUM_PAIRS = 2**24
 
@@ -40,14 +31,15 @@ def reads(loss, eps: float, *, spread: bool, relative: bool) -> "CrossExample | 
 class CrossExample(SoftmaxReader):
     """Counts and sums of Cross-Example Softmax, for every query.
 
-    The denominator of a share is known only after all pairs have been visited. The limits above which negatives are
-    noted therefore use an estimate from a sample, lowered a little; if it was still too large, a second pass counts.
+    The denominator of a share is known only after all pairs have been visited, so a second pass counts.
     """
 
     def passes(self, view: View) -> Passes:
         """Yield passes; return the statistics of every query, one dict a direction: see `cocos.engine.readers`."""
         batches = _Batches(view)
-        sums, whole = yield from self._sums(batches)
+        sums = yield LogSumExp(view, self.scale, moments=self.spread)
+        sums.noted = [None for _ in view.directions]
+        whole = batches.whole(sums.log2[0])
         wholes, found = yield from self._weigh_and_count(batches, sums, whole)
         if self._recompute_uncertain(batches, sums, found):
             whole = batches.whole(sums.log2[0])
@@ -57,30 +49,6 @@ class CrossExample(SoftmaxReader):
             result = self._statistics(sums, k, wholes[k], *(each[k] for each in found))
             results.append({name: view.sides[k].unsorted(values) for name, values in result.items()})
         return tuple(results)  # noqa: B901 - the value that `run` gives
-
-    def _sums(self, batches: "_Batches") -> Passes:
-        """Compute the sums over the pairs of each query, and log2 Z of every batch.
-
-        If the estimate of Z turns out too large, the noted negatives are incomplete and dropped.
-        """
-        view, least = batches.view, batches.guess(self.scale * LOG2E)
-        every = torch.zeros_like(least).index_add_(0, batches.of[0], view.counted(0).double()).clamp(min=1)
-        eps = math.log2(self.eps) if self.eps else math.inf
-        parts = [(view.counted(k).clamp(min=1) / every[of]).log2() for k, of in enumerate(batches.of)]
-        given: dict[str, Any] = {"moments": self.spread}
-        if self.relative:  # a negative counts above eps of the query's own sum, or above its part of eps of Z
-            given["base"] = [torch.full_like(part, -torch.inf) for part in parts]
-            given["offset"] = [torch.full_like(part, eps) for part in parts]
-            given["ceiling"] = [least[of] + part + eps for of, part in zip(batches.of, parts, strict=True)]
-        else:  # own sum + estimate <= Z + Z / 2
-            given["base"] = [least[of] for of in batches.of]
-            given["offset"] = [part + eps - math.log2(1.5) for part in parts]
-        sums = yield LogSumExp(view, self.scale, **given)
-        whole = batches.whole(sums.log2[0])
-        if bool((least > whole - (GUESS_ROUNDING if self.relative else 1)).any()):
-            for k in view.directions:
-                sums.noted[k] = None
-        return sums, whole  # noqa: B901 - the value of `yield from`
 
     def _recompute_uncertain(self, batches: "_Batches", sums: Sums, found: list[list[Counted]]) -> bool:
         """Recompute the sums of batches with uncertain counts in float64, unless they are too large; return whether.
@@ -127,21 +95,6 @@ class _Batches:
         self.of = [view.block_of(k, torch.arange(len(view.sides[k]), device=view.device)) for k in view.directions]
         number = torch.zeros(view.blocks, dtype=torch.int64, device=view.device)
         self.number = number.index_add_(0, self.of[0], view.negatives(0))  # (blocks,) negative pairs
-
-    def guess(self, scale: float) -> Tensor:
-        """Estimate log2 Z of every batch from a random sample of pairs, a little too small, (blocks,)."""
-        view, generator, places = self.view, torch.Generator().manual_seed(0), []
-        size = max(LEAST_GUESS_PAIRS, GUESS_PAIRS // view.blocks)
-        for edges in (view.rows, view.columns):
-            edge = torch.from_numpy(edges)[:, None]
-            part = torch.rand(view.blocks, size, generator=generator, dtype=torch.float64)
-            places.append((edge[:-1] + (part * (edge[1:] - edge[:-1])).long()).flatten().to(view.device))
-        row, column = places
-        own = (column >= view.sides[0].first[row]) & (column < view.sides[0].last[row])
-        score = view.exact(row, column).masked_fill_(own, -torch.inf).view(view.blocks, -1)
-        number = (score > -torch.inf).sum(dim=1).clamp(min=1)
-        log2 = (score * (scale * math.log(2))).logsumexp(dim=1) * LOG2E
-        return log2 - number.log2() + self.number.log2() - GUESS_MARGIN
 
     def whole(self, log2: Tensor) -> Tensor:
         """log2 of the sums over all queries of every batch, (blocks,)."""
