@@ -461,7 +461,7 @@ def test_the_picture_has_the_push_that_is_known_and_the_push_that_is_not():
     ("arguments", "sentence"),
     [
         (["--rules", "texts"], "unknown rule 'texts'"),
-        (["--filter", "self=x"], "expected NAME, or NAME=NUMBERS"),
+        (["--filter", "self=x"], "--filter self 'x': expected a number"),
         (["--filter", "self", "--filter", "self=0.1"], "self is given twice"),
         (["--out", "list.txt"], "expected .nc or .csv or .jsonl"),
         (["--out", "missing/list.csv"], "there is no folder missing"),

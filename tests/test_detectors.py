@@ -15,7 +15,7 @@ import cocos
 from benchmarks import alarms
 from cocos.base.errors import InputError
 from cocos.cli import app
-from cocos.cli.options import DETECTOR_NAMES, read_detectors
+from cocos.cli.options import DETECTOR_NAMES
 from cocos.monitor import detectors
 
 
@@ -59,7 +59,7 @@ def test_a_setting_of_another_form_is_refused(text):
 )
 def test_wrong_settings_are_one_sentence(given, said):
     with pytest.raises(InputError, match=said):
-        read_detectors(given, None)
+        detectors.chosen(detectors.settings(given))
     done = CliRunner().invoke(app, ["run", "run.jsonl", *(f"--detector={each}" for each in given)])
     assert done.exit_code == 2 and done.stderr.count("\n") == 1
 
@@ -81,23 +81,20 @@ def test_settings_change_one_detector_and_leave_the_others():
 
 
 def test_fail_on_names_detectors():
-    assert read_detectors(None, "any")[1] == set(detectors.names())
-    assert read_detectors(None, "Non-Finite, collapse")[1] == {"non_finite", "collapse"}
-    assert read_detectors(None, None)[1] == set()
-    for wrong, message in (
-        ("colapse", "did you mean 'collapse'"),
-        ("", "unknown detector"),
-        ("any,colapse", "unknown"),
-    ):
-        with pytest.raises(InputError, match=message):
-            read_detectors(None, wrong)
+    active = detectors.chosen()
+    assert detectors.failing("any", active) == set(detectors.names())
+    assert detectors.failing("Non-Finite, collapse", active) == {"non_finite", "collapse"}
+    assert detectors.failing(None, active) == set()
+    for wrong in ("colapse", "", "any,colapse"):
+        with pytest.raises(InputError, match="unknown detector"):
+            detectors.failing(wrong, active)
     with pytest.raises(InputError, match="--fail-on collapse: this detector is off"):
-        read_detectors(["collapse=off"], "collapse")
+        detectors.failing("collapse", detectors.chosen({"collapse": False}))
 
 
 def test_table_lists_every_detector():
     rows = detectors.table(detectors.chosen({"collapse": False}))
-    assert [row["name"] for row in rows] == detectors.names() == list(DETECTOR_NAMES)
+    assert [row["name"] for row in rows] == detectors.names() == DETECTOR_NAMES.split(", ")
     assert [row["name"] for row in rows if not row["on"]] == ["collapse"]
 
 

@@ -114,10 +114,10 @@ def test_a_row_that_no_batch_drew_is_a_group_of_its_own():
 
 
 def test_two_results_are_compared_by_the_command(files):
-    done = call("diff", "before.nc", "after.nc", "--json", "--by", "weight_positive", "--out", "diff.nc")
+    done = call("diff", "before.nc", "after.nc", "--json", "--out", "diff.nc")
     assert done.exit_code == 0, done.stderr
     told = json.loads(done.stdout)
-    assert told["names"] == ["before", "after"] and told["by"] == "weight_positive"
+    assert told["names"] == ["before", "after"] and told["by"] == "contributing"
     metrics = told["directions"]["q2c"]["metrics"]
     counted = [results.open(files / f"{name}.nc").sel(direction="q2c")["contributing"] for name in ("before", "after")]
     assert metrics["contributing"]["mean"]["before"] != metrics["contributing"]["mean"]["after"]
@@ -125,7 +125,7 @@ def test_two_results_are_compared_by_the_command(files):
     assert metrics["contributing"]["mean"]["after"] == pytest.approx(_by_row(counted[1], files / "after.nc"))
     assert told["directions"]["q2c"]["changed"][0]["row"] == PLANTED
     saved = results.open(files / "diff.nc")
-    assert saved["difference"].dims == ("direction", "metric") and saved.attrs["by"] == "weight_positive"
+    assert saved["difference"].dims == ("direction", "metric") and saved.attrs["by"] == "contributing"
     text = call("diff", "before.nc", "after.nc").stdout
     assert "q2c contributing" in text and "n = 40" in text and "Holm's method" in text
 
@@ -137,7 +137,7 @@ def _by_row(counted, path):
 
 
 def test_two_files_of_embeddings_are_counted_ranked_and_told(files):
-    done = call("diff", "before.npz", "after.npz", "--batch-size", "all", "--changed", 1)
+    done = call("diff", "before.npz", "after.npz", "--batch-size", "all")
     assert done.exit_code == 0, done.stderr
     assert f"{PLANTED}" in done.stdout and "q2c R@1" in done.stdout
 
@@ -169,7 +169,8 @@ def test_what_cannot_be_compared_is_refused_in_a_sentence(files, sides):
     assert "has no values of single queries" in refused("diff", "before.nc", "lorenz.nc")
     assert "not a result like the other file" in refused("diff", "before.nc", "after.npz")
     assert "is a result with its own loss" in refused("diff", "before.nc", "after.nc", "--loss", "triplet")
-    assert "unknown value to compare by 'R@1'" in refused("diff", "before.nc", "after.nc", "--by", "R@1")
+    with pytest.raises(InputError, match="unknown value to compare by 'R@1'"):
+        measures.diff(data, results.open("after.nc"), by="R@1")
     rows = np.load("before.npz")
     np.savez("few.npz", **{key: rows[key][: 20 * len(rows[key]) // 40] for key in rows})
     assert "compare results of the same data" in refused("diff", "before.npz", "few.npz")
@@ -192,7 +193,7 @@ def test_results_of_evaluate_have_the_ranks_of_their_queries(files):
         whole = 100 * (data["best_rank"].sel(direction="c2q") <= 5).mean()
         assert float(whole) == pytest.approx(float(data["R@5"].sel(direction="c2q", distractors="without").mean()))
         results.save(data, files / f"{name}-ranks.nc")
-    done = call("diff", "before-ranks.nc", "after-ranks.nc", "--changed", 1, "--json")
+    done = call("diff", "before-ranks.nc", "after-ranks.nc", "--json")
     told = json.loads(done.stdout)["directions"]["q2c"]
     assert told["metrics"]["R@1"]["pairs"] == told["metrics"]["R@1"]["groups"] == 40
     assert told["changed"][0]["row"] == PLANTED and told["changed"][0]["before-ranks"]["best_rank"] == 1

@@ -300,8 +300,8 @@ def test_further_wrong_options_are_one_sentence(file):
     twice = call("whatif", file, "--what", "eps=0.1", "--what", "eps=0.2")
     assert twice.exit_code == 2 and "eps is given twice" in twice.stderr
     for option, value, said in (
-        ("--by", "rank", "unknown value to compare by"),
-        ("--level", 2, "level: 2.0, expected"),
+        ("--eps", -1, "eps: -1.0, expected"),
+        ("--batch-size", 1, "batch size: 1, expected"),
     ):
         done = call("whatif", file, option, value)
         assert done.exit_code == 2 and said in done.stderr

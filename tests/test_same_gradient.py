@@ -293,7 +293,6 @@ def test_labelled_sets_proxies_and_hard_negatives_of_files():
         (("ntxent", "ntxent@temperature=-1"), "temperature must be finite and above 0"),
         (("ntxent", "ntxent", "-p", "margin=1"), "parameter margin: neither ntxent nor ntxent has it"),
         (("ntxent", "ntxent", "--loss", "ntxent"), "--same-as names both losses"),
-        (("ntxent", "ntxent", "--tolerance", "2"), "tolerance: 2.0, expected a part of the largest gradient"),
         (("ntxent", "ntxent", "--batch-size", "3"), "batch size: 3, expected an integer of at least 4"),
         (("ntxent",), "requires 2 arguments"),
     ],
@@ -302,11 +301,6 @@ def test_bad_input_is_one_sentence(arguments, said):
     done = call("verify", "--same-as", *arguments)
     assert done.exit_code == 2 and said in done.output.replace("\n", " "), done.output
     assert "Traceback" not in done.output
-
-
-def test_tolerance_belongs_to_two_losses():
-    done = call("verify", "ntxent", "--tolerance", "0.1")
-    assert done.exit_code == 2 and "--tolerance requires --same-as A B" in done.output
 
 
 def test_code_that_fails_is_named():

@@ -9,8 +9,11 @@ from typing import Any
 
 import numpy as np
 
+import cocos
 from cocos.base import writing
 from cocos.base.errors import InputError, unreachable
+from cocos.checkpoints.checkpoint import Checkpoint
+from cocos.data import Source, TrainingSet
 from cocos.embeddings import Embeddings, annotations
 from cocos.embeddings.annotations import Pictures
 
@@ -52,6 +55,29 @@ def write(path: Path, embeddings: Embeddings, provenance: dict[str, Any], pictur
     except OSError as error:
         raise InputError(f"output {path}: cannot be written ({unreachable(error)})") from None
     return path
+
+
+def describe_provenance(checkpoint: Checkpoint, source: Source, rows: TrainingSet) -> dict[str, Any]:
+    """Describe the model and the data of the embeddings."""
+    loss = checkpoint.trained_with
+    plain = {key: value for key, value in checkpoint.contents.items() if isinstance(value, str | int | float | bool)}
+    return {
+        "cocos": cocos.__version__,
+        "model": {
+            "path": str(checkpoint.path),
+            "sha256": checkpoint.sha256,
+            "format": checkpoint.format,
+            "contents": {key: str(value)[:300] for key, value in plain.items()},
+        },
+        "data": {
+            "path": str(source.path or source.kind),
+            "kind": source.kind,
+            "split": rows.split,
+            "sha256": rows.identity,
+        },
+        "notes": list(rows.notes),
+        "loss": {"name": loss, "parameters": checkpoint.recorded.get(loss, {})} if loss else None,
+    }
 
 
 def _vectors(embeddings: Embeddings) -> dict[str, np.ndarray]:

@@ -2,15 +2,16 @@
 
 import atexit
 import gc
+import logging
 import os
 import re
 import signal
 import sys
-from functools import partial
+import traceback
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperCommand, TyperGroup
+from typer.core import TyperGroup
 
 import cocos
 from cocos.base import terminal
@@ -23,31 +24,6 @@ UsageError: Any = typer.BadParameter.__base__  # a class of click, which typer m
 MISFITS = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
 
 
-class Command(TyperCommand):
-    """A command that refuses an option of one value given twice, and prints the warnings of the library."""
-
-    def parse_args(self, ctx, args):
-        """Parse the command line."""
-        *_, order = self.make_parser(ctx).parse_args(args=list(args))
-        for param in order:
-            single = param.param_type_name == "option" and not (param.multiple or param.is_flag or param.count)
-            if single and order.count(param) > 1:
-                raise UsageError(f"{param.opts[0]} is given {order.count(param)} times, expected once", ctx)
-        return super().parse_args(ctx, args)
-
-    def invoke(self, ctx):
-        """Run the command; with --quiet, only errors are printed."""
-        import logging
-
-        handler = logging.Handler(logging.ERROR if ctx.params["quiet"] else logging.WARNING)
-        handler.emit = lambda record: terminal.say(record.getMessage())
-        logging.getLogger("cocos").addHandler(handler)
-        try:
-            return super().invoke(ctx)
-        finally:
-            logging.getLogger("cocos").removeHandler(handler)
-
-
 class Program(TyperGroup):
     """All commands. An error that the user can correct is one line on stderr and an exit code."""
 
@@ -56,6 +32,9 @@ class Program(TyperGroup):
         args = list(sys.argv[1:] if args is None else args)
         debug = "--debug" in args
         args = [arg for arg in args if arg != "--debug"]
+        handler = logging.Handler(logging.ERROR if {"-q", "--quiet"} & {*args} else logging.WARNING)
+        handler.emit = lambda record: terminal.say(record.getMessage())
+        logging.getLogger("cocos").addHandler(handler)
         try:
             code = super().main(args, "cocos", standalone_mode=False, **extra) or 0
         except UsageError as error:
@@ -65,11 +44,8 @@ class Program(TyperGroup):
                 terminal.say(f"cocos: {usage_message(error, args)}")
             code = error.exit_code
         except InputError as error:
-            if debug and error.__cause__ is not None:
-                import traceback
-
-                for line in "".join(traceback.format_exception(error.__cause__)).splitlines():
-                    terminal.say(line)
+            for line in traceback.format_exception(error.__cause__) if debug and error.__cause__ else ():
+                terminal.say(line.rstrip("\n"))
             terminal.say(f"cocos: {error}")
             code = UNSAFE_FILE if isinstance(error, UnsafeFile) else UNUSABLE_INPUT
         except (KeyboardInterrupt, typer.Abort):
@@ -93,6 +69,8 @@ class Program(TyperGroup):
             reason = f"{type(error).__name__}: {' '.join(str(error).split())[:120]}"
             terminal.say(f"cocos: {' or '.join(results)}: not a result that this command reads ({reason})")
             code = UNUSABLE_INPUT
+        finally:
+            logging.getLogger("cocos").removeHandler(handler)
         if code == INTERRUPTED:
             terminal.say("cocos: interrupted")
         if standalone_mode:
@@ -115,7 +93,7 @@ def usage_message(error, args: list[str]) -> str:
         from cocos import losses
 
         name = flag.lstrip("-").replace("-", "_")
-        if name in {key for loss in losses.names() for key in losses.load(loss).parameters}:
+        if any(name in losses.load(loss).parameters for loss in losses.names()):
             value = (args[args.index(flag) + 1 :] or ["VALUE"])[0] if flag in args else "VALUE"
             message = f"no such option {flag}; for a loss parameter, use -p {name}={value}"
     help_command = f"; see {error.ctx.command_path} --help" if error.ctx is not None else ""
@@ -132,7 +110,6 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["--help", "-h"]},
 )
-command = partial(app.command, cls=Command)
 
 
 @app.callback(invoke_without_command=True)
@@ -143,7 +120,8 @@ def show_version(version: Annotated[bool, typer.Option("--version", help="Print 
         raise typer.Exit
 
 
-def _terminate(number: int, frame: object) -> None:
+def exit_terminated(number: int, frame: object) -> None:
+    """End with 143 on SIGTERM."""
     terminal.say("cocos: terminated")
     sys.exit(128 + number)
 
@@ -157,7 +135,7 @@ def main() -> None:
     gc.disable()  # until `output.progress`
     atexit.register(gc.freeze)
     if signal.getsignal(signal.SIGTERM) is not signal.SIG_IGN:
-        signal.signal(signal.SIGTERM, _terminate)
+        signal.signal(signal.SIGTERM, exit_terminated)
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="replace")  # a terminal without ± prints ?

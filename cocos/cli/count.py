@@ -1,5 +1,6 @@
 """`cocos count`."""
 
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -7,19 +8,21 @@ import typer
 
 from cocos.base.errors import InputError
 from cocos.cli import options, output
-from cocos.cli.app import command
+from cocos.cli.app import app
 from cocos.cli.options import option
 
 EXAMPLE = "Example: cocos count embeddings.npz --loss ntxent -p temperature=0.07 --batch-size 256 --out counts.nc"
+LOSS_HELP = "Loss to analyse, repeatable, with parameters -p LOSS.NAME=VALUE; see `cocos losses`."
 CONVENTION_HELP = "Counting convention. `ecir2022` reproduces the published tables, including their bugs."
+DASK_HELP = "Count on the workers of this dask scheduler, such as tcp://host:8786."
 OUT_HELP = "Write the Dataset (.nc), or the published columns in LaTeX (.tex), to this file."
 
 
-@command(epilog=EXAMPLE)
+@app.command(epilog=EXAMPLE)
 def count(
     context: typer.Context,
     file: options.File,
-    loss: options.Losses = None,
+    loss: Annotated[list[str] | None, option(LOSS_HELP, "from the checkpoint, else ntxent", options.LOSS)] = None,
     param: options.Param = None,
     eps: options.Eps = None,
     convention: Annotated[
@@ -27,6 +30,8 @@ def count(
     ] = None,
     metrics: Annotated[bool, option("Add retrieval metrics of the whole set.", "", None, "--metrics")] = False,
     n90: Annotated[bool, option("Add the number of negatives with 90 % of the push.", "", None, "--n90")] = False,
+    jobs: Annotated[int | None, option("Count in this many processes.")] = None,
+    dask: Annotated[str | None, option(DASK_HELP, metavar="ADDRESS")] = None,
     batch_size: options.BatchSize = None,
     batches: options.Batches = None,
     queries: options.Queries = None,
@@ -40,7 +45,7 @@ def count(
     model: options.Model = None,
     dims: options.Dims = None,
     split: options.Split = None,
-    device: options.Device = "auto",
+    device: options.Device = None,
     out: Annotated[Path | None, option(OUT_HELP, "", options.OUTPUT)] = None,
     json: options.Json = False,
     quiet: options.Quiet = False,
@@ -50,11 +55,14 @@ def count(
     for name in names:
         if names.count(name) > 1:
             raise InputError(f"--loss {name}: given {names.count(name)} times, expected once")
+    if jobs is not None and dask is not None:
+        raise InputError("--jobs and --dask: expected one of them")
     by_loss = options.split_parameters(options.read_parameters(context), names)
     output.check_output(out, file, data, suffixes=(".nc", ".tex"))
 
     from cocos import losses, measures, reports
     from cocos.base import writing
+    from cocos.measures.shared import executors
     from cocos.reports import count as report
 
     for name, parameters in zip(names, by_loss, strict=True):
@@ -65,13 +73,11 @@ def count(
     values = options.chosen(context, "eps", "convention", "queries", "metrics", "n90", *options.SAMPLING)
     if queries is None:
         origins = [options.add_batch_size(values, checkpoint, origin) for origin in origins]
-    with output.progress(quiet) as start:
-        dataset = measures.count(
-            checkpoint,
-            list(loaded) if len(loaded) > 1 else loaded[0],
-            progress=start,
-            **values,
-        )
+    pool = nullcontext() if jobs is None else executors.Pool(jobs)
+    with output.progress(quiet) as start, pool if dask is None else executors.connect_dask(dask) as executor:
+        losses_or_loss = list(loaded) if len(loaded) > 1 else loaded[0]
+        dataset = measures.count(checkpoint, losses_or_loss, executor=executor, progress=start, **values)
+    named_origins = zip([one.name for one in loaded], origins, strict=True)
     if out is not None and out.suffix == ".tex":
         writing.write(out, report.latex(dataset, file.name).encode() + b"\n")
     else:
@@ -80,10 +86,7 @@ def count(
         context,
         lambda: [report.table(report.with_origins(dataset, list(origins)))],
         lambda: reports.document("count", dataset),
-        about=[
-            f"{file} ({checkpoint.format}): loss {each.name}, {origin}"
-            for each, origin in zip(loaded, origins, strict=True)
-        ],
+        about=[f"{file} ({checkpoint.format}): loss {name}, {origin}" for name, origin in named_origins],
         notes=[*checkpoint.notes, *output.read_notes(dataset)],
         wrote=out,
     )

@@ -3,13 +3,13 @@
 import shlex
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Literal
 
 import typer
 
 from cocos.base.errors import InputError
 from cocos.cli import options, output
-from cocos.cli.app import command
+from cocos.cli.app import app
 from cocos.cli.options import option
 
 DATA_HELP = (
@@ -17,15 +17,10 @@ DATA_HELP = (
 )
 COLUMNS_HELP = "Columns of a table: query=NAME,positive=NAME,negative=NAME,NAME or text=NAME,label=NAME."
 IMAGES_HELP = "Folder of the images that a caption file lists."
-PICTURES_HELP = "Pictures in the output: auto, paths, thumbnails or none."
 PICTURES_DEFAULT = "paths if all are in the output's folder, else thumbnails"
 
-if TYPE_CHECKING:
-    from cocos.checkpoints import Checkpoint
-    from cocos.data import Source, TrainingSet
 
-
-@command(epilog="Example: cocos encode pairs.jsonl --model all-MiniLM-L6-v2 --out embeddings.npz")
+@app.command(epilog="Example: cocos encode pairs.jsonl --model all-MiniLM-L6-v2 --out embeddings.npz")
 def encode(
     context: typer.Context,
     model: Annotated[str, option("Frozen model: a checkpoint or folder, or file.py:function.")],
@@ -35,8 +30,10 @@ def encode(
     split: options.Split = None,
     columns: Annotated[str | None, option(COLUMNS_HELP, "by name")] = None,
     images: Annotated[str | None, option(IMAGES_HELP, "that of DATA")] = None,
-    pictures: Annotated[str, option(PICTURES_HELP, PICTURES_DEFAULT)] = "auto",
-    device: options.Device = "auto",
+    pictures: Annotated[
+        Literal["auto", "paths", "thumbnails", "none"], option("Pictures in the output.", PICTURES_DEFAULT)
+    ] = "auto",
+    device: options.Device = None,
     json: options.Json = False,
     quiet: options.Quiet = False,
 ):
@@ -51,8 +48,6 @@ def encode(
     read, data = file or data, data or file
     if not data:
         raise InputError("missing argument 'data'; see cocos encode --help")
-    if pictures not in encoded.PICTURES:
-        raise InputError(f"--pictures {pictures}: expected one of {', '.join(encoded.PICTURES)}")
     if out.exists():
         raise InputError(f"--out {out}: exists already; remove it or choose another file")
     output.check_output(out, data, suffixes=encoded.FILE_SUFFIXES)
@@ -67,8 +62,8 @@ def encode(
     source = replace(source, loader=lambda _: rows)
     checkpoint = checkpoints.open(Path(read), data=source, model=model)
     with output.progress(quiet) as start:
-        embeddings = checkpoint.embed(split, device, start("encoding"))
-    provenance = describe_provenance(checkpoint, source, rows)
+        embeddings = checkpoint.embed(split, device or "auto", start("encoding"))
+    provenance = encoded.describe_provenance(checkpoint, source, rows)
     encoded.write(out, embeddings, provenance, pictures)
     sizes = {
         "queries": len(embeddings.query),
@@ -89,28 +84,3 @@ def encode(
         notes=[*checkpoint.notes, *embeddings.notes],
         wrote=out,
     )
-
-
-def describe_provenance(checkpoint: "Checkpoint", source: "Source", rows: "TrainingSet") -> dict[str, Any]:
-    """Describe the model and the data of the embeddings."""
-    import cocos
-
-    loss = checkpoint.trained_with
-    plain = {key: value for key, value in checkpoint.contents.items() if isinstance(value, str | int | float | bool)}
-    return {
-        "cocos": cocos.__version__,
-        "model": {
-            "path": str(checkpoint.path),
-            "sha256": checkpoint.sha256,
-            "format": checkpoint.format,
-            "contents": {key: str(value)[:300] for key, value in plain.items()},
-        },
-        "data": {
-            "path": str(source.path or source.kind),
-            "kind": source.kind,
-            "split": rows.split,
-            "sha256": rows.identity,
-        },
-        "notes": list(rows.notes),
-        "loss": {"name": loss, "parameters": checkpoint.recorded.get(loss, {})} if loss else None,
-    }

@@ -7,7 +7,7 @@ import typer
 
 from cocos.base.errors import InputError
 from cocos.cli import options, output
-from cocos.cli.app import command
+from cocos.cli.app import app
 from cocos.cli.options import option
 
 VERIFICATION = "Verification"  # panel of the help
@@ -18,7 +18,7 @@ TRIALS_HELP = "Lines `label a b` with row numbers or names, or LFW's pairs.txt."
 SPLIT_HELP, SPLITS = "Split of the checkpoint's data.", "test, val, dev or train"
 
 
-@command()
+@app.command()
 def evaluate(
     context: typer.Context,
     file: options.File,
@@ -37,7 +37,7 @@ def evaluate(
     model: options.Model = None,
     dims: options.Dims = None,
     split: Annotated[str | None, option(SPLIT_HELP, SPLITS, options.MODEL)] = None,
-    device: options.Device = "auto",
+    device: options.Device = None,
     out: options.Out = None,
     json: options.Json = False,
     quiet: options.Quiet = False,

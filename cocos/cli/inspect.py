@@ -7,11 +7,11 @@ from typing import Annotated
 import typer
 
 from cocos.cli import options, output
-from cocos.cli.app import command
+from cocos.cli.app import app
 from cocos.cli.options import option
 
 
-@command()
+@app.command()
 def inspect(
     context: typer.Context,
     file: options.File,

@@ -8,13 +8,13 @@ import typer
 
 from cocos.base.errors import InputError
 from cocos.cli import options, output
-from cocos.cli.app import command
+from cocos.cli.app import app
 from cocos.cli.options import option
 
 OUT_HELP = "With NAME: plot its weight against the score to this file (.png, .pdf, .svg)."
 
 
-@command()
+@app.command()
 def losses(
     context: typer.Context,
     name: Annotated[str | None, typer.Argument(help="Loss to describe.", show_default="list all")] = None,

@@ -12,24 +12,19 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from typer import Argument, Context, Option
 
 from cocos.base import terminal
-from cocos.base.errors import InputError, nearest
+from cocos.base.errors import InputError
 
 if TYPE_CHECKING:
     from cocos.checkpoints import Checkpoint
-    from cocos.monitor.detectors import Detector
 
 # Panels of the help.
 LOSS, BATCHES, MODEL, DETECTORS, OUTPUT = "Loss", "Batches", "File and model", "Detectors", "Output"
 # Options that decide which batches are drawn and where they are scored.
-SAMPLING = (
-    *("batch_size", "batches", "sample", "per_group", "copies", "same_group", "seed", "dtype", "split", "device"),
-)
+SAMPLING = ("batch_size", "batches", "sample", "per_group", "copies", "same_group", "seed", "dtype", "split", "device")
 # Digits of an integer on the command line: more than any file has rows.
 MAX_DIGITS = 15
 # Temperatures from here on are more likely scales: training scales start at 10, temperatures stay below 1.
 MIN_SCALE = 10
-# Names of all detectors, without importing any.
-DETECTOR_NAMES = tuple(sorted(path.stem for path in Path(__file__).parents[1].glob("monitor/detectors/[!_]*.py")))
 
 
 def option(
@@ -93,66 +88,53 @@ def read_names(texts: Sequence[str] | None) -> list[str] | None:
     return [name.strip() for text in texts for name in text.split(",") if name.strip()] if texts else None
 
 
-FILE_HELP = (
-    "Checkpoint or folder, file of embeddings or scores, or training data (--model). `example` is a small model "
-    "included in the package."
-)
-LOSS_HELP, LOSS_DEFAULT = "Loss to analyse. See `cocos losses`.", "from the checkpoint, else ntxent"
-COPIES_HELP = (
-    "Repeated candidates in a batch: `once` deduplicates them, `keep` keeps every copy, like many DataLoaders."
-)
+# An option's `Any` is the value that its parser reads.
+FILE_HELP = "Checkpoint or folder, file of embeddings or scores, or training data (--model); `example`: a small model."
+SAME_GROUP_HELP = "Other rows from the query's group: `ignore` or `negative`."
+COPIES_DEFAULT = "once, or keep if group rows are negatives"
+DATA_HELP = "Training data, if not recorded in FILE: a file, a folder or file.py:function."
+MODEL_HELP = "Model that encodes FILE: a checkpoint or folder, file.py:function or package.module:function."
+DETECTOR_HELP = "Switch a detector off, or set NAME.THRESHOLD=VALUE, repeatable. Detectors: "
+DETECTOR_NAMES = ", ".join(sorted(path.stem for path in Path(__file__).parents[1].glob("monitor/detectors/[!_]*.py")))
+FAIL_HELP = "Exit with 1 if one of these detectors fires: names separated by commas, or any."
+FIGURE_HELP = "Write the Dataset (.nc) or the figure (.png, .pdf, .svg) to this file."
+WIDTH_HELP = "Figure width: `one` or `two` columns of a paper (3.3 or 6.9 inches, 8 pt text), or inches."
 
 File = Annotated[Path, Argument(metavar="FILE", help=FILE_HELP)]
-Loss = Annotated[str | None, option(LOSS_HELP, LOSS_DEFAULT, LOSS)]
-Losses = Annotated[list[str] | None, option(f"{LOSS_HELP} Repeatable.", LOSS_DEFAULT, LOSS, "--loss")]
-PARAM_HELP = "Loss parameter, repeatable. With several losses: LOSS.NAME=VALUE."
-PARAM_DEFAULT = "as recorded, else the loss's own"
-Param = Annotated[list[str] | None, option(PARAM_HELP, PARAM_DEFAULT, LOSS, "--param", "-p", metavar="NAME=VALUE")]
-EPS_HELP = "Threshold on the share of a negative. For softmax losses, the share is a probability."
-Eps = Annotated[float | None, option(EPS_HELP, "0.01", LOSS)]
-SIZE_HELP = "Pairs or queries per batch, or `all` for a single batch."
-BatchSize = Annotated[Any, option(SIZE_HELP, "128", BATCHES, metavar="NUMBER", parser=read_count)]
-SLICE_HELP, ONE_PASS = "Number of batches, or a slice A:B of them.", "one pass over the set"
-Batches = Annotated[Any, option(SLICE_HELP, ONE_PASS, BATCHES, metavar="NUMBER", parser=read_count)]
-NumberOfBatches = Annotated[int | None, option("Number of batches.", ONE_PASS, BATCHES, "--batches")]
+Loss = Annotated[str | None, option("Loss to analyse; see `cocos losses`.", "from the checkpoint, else ntxent", LOSS)]
+Param = Annotated[
+    list[str] | None,
+    option("Loss parameter, repeatable.", "as recorded, else by loss", LOSS, "--param", "-p", metavar="NAME=VALUE"),
+]
+Eps = Annotated[float | None, option("Threshold on the share of a negative.", "0.01", LOSS)]
+BatchSize = Annotated[Any, option("Pairs or queries per batch, or `all`.", "128", BATCHES, parser=read_count)]
+Batches = Annotated[Any, option("Number of batches, or a slice A:B.", "one pass", BATCHES, parser=read_count)]
+NumberOfBatches = Annotated[int | None, option("Number of batches.", "one pass", BATCHES, "--batches")]
 Queries = Annotated[int | None, option("Count this many queries against all candidates instead.", "", BATCHES)]
-SAMPLE_HELP = "Draw pairs, or queries with their groups."
-Sample = Annotated[Literal["pairs", "groups"] | None, option(SAMPLE_HELP, "as the loss is trained", BATCHES)]
-PER_GROUP_HELP = "Candidates per query, or samples per class, in batches drawn by groups."
-PerGroup = Annotated[int | None, option(PER_GROUP_HELP, "by loss", BATCHES)]
-COPIES_DEFAULT = "once, or keep if group rows are negatives"
-Copies = Annotated[Literal["once", "keep"] | None, option(COPIES_HELP, COPIES_DEFAULT, BATCHES)]
-GROUP_HELP = "Other rows from the query's group: `ignore` or `negative`."
-SameGroup = Annotated[Literal["ignore", "negative"] | None, option(GROUP_HELP, "by convention or measure", BATCHES)]
+Sample = Annotated[
+    Literal["pairs", "groups"] | None, option("Draw pairs, or queries with their groups.", "by loss", BATCHES)
+]
+PerGroup = Annotated[int | None, option("Candidates per query, or samples per class, of a group.", "by loss", BATCHES)]
+Copies = Annotated[Literal["once", "keep"] | None, option("Repeated candidates in a batch.", COPIES_DEFAULT, BATCHES)]
+SameGroup = Annotated[Literal["ignore", "negative"] | None, option(SAME_GROUP_HELP, "by convention", BATCHES)]
 Seed = Annotated[int | None, option("Random seed.", "0", BATCHES)]
 Dtype = Annotated[Literal["float32", "float64"] | None, option("Score dtype.", "by measure and batch size", BATCHES)]
 Split = Annotated[str | None, option("Split of the checkpoint's data.", "train", MODEL)]
-DATA_HELP = "Training data, if not recorded in FILE: a file, a folder or file.py:function."
 Data = Annotated[str | None, option(DATA_HELP, "", MODEL)]
-MODEL_HELP = "Model that encodes FILE: a checkpoint or folder, file.py:function or package.module:function."
 Model = Annotated[str | None, option(MODEL_HELP, "", MODEL)]
-DIMS_HELP = "Keep the first dimensions of each embedding (Matryoshka models)."
-Dims = Annotated[int | None, option(DIMS_HELP, "all", MODEL)]
-Device = Annotated[str, option("auto, cpu or cuda.", "auto", MODEL)]
-Level = Annotated[float | None, option("Confidence level of the intervals.", "0.95", OUTPUT)]
-STEPS_DEFAULT = "numbers in the file names, else 0, 1, 2"
+Dims = Annotated[int | None, option("Keep the first dimensions of each embedding (Matryoshka models).", "all", MODEL)]
+Device = Annotated[str | None, option("auto, cpu or cuda.", "auto", MODEL)]
 Steps = Annotated[
-    Any,
-    option("Steps of the checkpoints, such as 1,5,10.", STEPS_DEFAULT, MODEL, metavar="INTEGERS", parser=read_integers),
+    Any, option("Steps of the checkpoints, such as 1,5,10.", "by file names", MODEL, parser=read_integers)
 ]
-CUT_OFF_HELP = "Cut-offs of R@k and mAP@k."
-CutOffs = Annotated[Any, option(CUT_OFF_HELP, "1,5,10", None, "--k", metavar="INTEGERS", parser=read_integers)]
-DETECTOR_HELP = "Switch a detector off, or set NAME.THRESHOLD=VALUE, repeatable. Detectors: "
+CutOffs = Annotated[Any, option("Cut-offs of R@k and mAP@k.", "1,5,10", None, "--k", parser=read_integers)]
 Detectors = Annotated[
     list[str] | None,
-    option(f"{DETECTOR_HELP}{', '.join(DETECTOR_NAMES)}.", "", DETECTORS, "--detector", metavar="NAME=off"),
+    option(f"{DETECTOR_HELP}{DETECTOR_NAMES}.", "", DETECTORS, "--detector", metavar="NAME=off"),
 ]
-FAIL_HELP = "Exit with 1 if one of these detectors fires: names separated by commas, or any."
 FailOn = Annotated[str | None, option(FAIL_HELP, "", DETECTORS, metavar="NAMES")]
 Out = Annotated[Path | None, option("Write the Dataset to this file (.nc).", "", OUTPUT)]
-FIGURE_HELP = "Write the Dataset (.nc) or the figure (.png, .pdf, .svg) to this file."
 FigureOut = Annotated[Path | None, option(FIGURE_HELP, "", OUTPUT, "--out")]
-WIDTH_HELP = "Figure width: `one` or `two` columns of a paper (3.3 or 6.9 inches, 8 pt text), or inches."
 Width = Annotated[str | None, option(WIDTH_HELP, "by plot", OUTPUT)]
 Json = Annotated[bool, option("Print one JSON document to stdout.", "", OUTPUT, "--json")]
 Quiet = Annotated[bool, option("Print no progress and no notes to stderr.", "", OUTPUT, "--quiet", "-q")]
@@ -218,29 +200,11 @@ def split_parameters(parameters: Mapping[str, str], losses: Sequence[str | None]
     """Split parameters by loss. With several losses, each is named LOSS.NAME, such as `ntxent.temperature`."""
     if len(losses) < 2:
         return [dict(parameters)]
+    by_loss: dict[str | None, dict[str, str]] = {loss: {} for loss in losses}
     for name, value in parameters.items():
-        if not any(name.startswith(f"{loss}.") for loss in losses):
-            example = f"{losses[0]}.{name}={value}"
-            raise InputError(
-                f"parameter {name}={value}: with several losses, expected LOSS.NAME=VALUE, as in {example}"
-            )
-    return [
-        {name.removeprefix(f"{loss}."): value for name, value in parameters.items() if name.startswith(f"{loss}.")}
-        for loss in losses
-    ]
-
-
-def read_detectors(texts: Sequence[str] | None, fail_on: str | None) -> "tuple[tuple[Detector, ...], set[str]]":
-    """Return the active detectors, and the names of those that make the command fail."""
-    from cocos.monitor import detectors
-
-    active = detectors.chosen(detectors.settings(texts or ()))
-    states = {row["name"]: row["on"] for row in detectors.table(active)}
-    names = [] if fail_on is None else fail_on.split(",")
-    failing = {name.strip().lower().replace("-", "_") for name in names}
-    for name in failing - {"any"}:
-        if name not in states:
-            raise InputError(f"--fail-on: {nearest('detector', name, [*states, 'any'])}")
-        if not states[name]:
-            raise InputError(f"--fail-on {name}: this detector is off; leave out one of the two options")
-    return active, set(states) if "any" in failing else failing
+        loss = next((loss for loss in losses if name.startswith(f"{loss}.")), None)
+        if loss is None:
+            problem = f"parameter {name}={value}: with several losses, expected LOSS.NAME=VALUE"
+            raise InputError(f"{problem}, as in {losses[0]}.{name}={value}")
+        by_loss[loss][name.removeprefix(f"{loss}.")] = value
+    return list(by_loss.values())

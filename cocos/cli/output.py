@@ -30,7 +30,7 @@ DELAY_SECONDS = 2.0
 # Options of a command that a suggested next command repeats.
 REPEATED = (
     *("loss", "param", "eps", "batch_size", "batches", "sample", "per_group", "copies", "same_group", "seed", "dtype"),
-    *("convention", "device", "split", "data", "model", "dims", "steps", "k", "evaluated", "level"),
+    *("convention", "device", "split", "data", "model", "dims", "steps", "k", "evaluated"),
 )
 
 
@@ -55,13 +55,13 @@ def progress(quiet: bool) -> Generator[Callable[[str], Callable[[int, int], None
     gc.enable()
     begun, delay = time.monotonic(), DELAY_SECONDS
     bar: Any = None
-    tasks: dict[str, Any] = {}
 
     def start(name: str) -> Callable[[int, int], None]:
         label, first = terminal.one_line(name, 60).replace("[", "("), time.monotonic()  # `[` is markup to rich
+        task: Any = None
 
         def report(done: int, total: int) -> None:
-            nonlocal bar, delay
+            nonlocal bar, delay, task
             now = time.monotonic()
             if quiet or now - begun < delay:
                 return
@@ -70,16 +70,16 @@ def progress(quiet: bool) -> Generator[Callable[[str], Callable[[int, int], None
                 left = timedelta(seconds=round((total - done) * (now - first) / max(done, 1)))
                 terminal.say(f"{label}: {done} of {total}, {left} left")
                 return
-            if bar is None:
-                from rich.console import Console
-                from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+            from rich import progress as widgets
+            from rich.console import Console
 
-                columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
-                bar = Progress(*columns, console=Console(stderr=True), transient=True)
+            if bar is None:
+                columns = ("{task.description}", widgets.BarColumn(), "{task.completed} of {task.total}")
+                remaining = widgets.TimeRemainingColumn()
+                bar = widgets.Progress(*columns, remaining, console=Console(stderr=True), transient=True)
                 bar.start()
-            if label not in tasks:
-                tasks[label] = bar.add_task(label, total=total)
-            bar.update(tasks[label], completed=done, total=total, visible=done < total)
+            task = bar.add_task(label, total=total) if task is None else task
+            bar.update(task, completed=done, total=total, visible=done < total)
 
         return report
 
@@ -95,36 +95,27 @@ def complete(step: "Step | str", context: typer.Context) -> "Step | str":
     if isinstance(step, str) or not step.carry:
         return step
     name, *kind = step.command.split()
-    accepted = {param.name for param in context.parent.command.commands[name].params} & set(REPEATED)
+    accepted = {param.name for param in context.parent.command.commands[name].params}
     if kind:
         from cocos.cli import plot
 
-        accepted &= {"param", "data", "model", "dims", *plot.options_of(kind[0])}
+        accepted &= {"data", "model", "dims", *plot.options_of(kind[0])}
     if step.options.keys() & {"settles", "effective"}:
-        accepted -= {"eps", "level"}
+        accepted.discard("eps")
     typed = {key: value for key, value in context.params.items() if is_typed(context, key)}
-    if "file" in typed and [*step.files] == [typed.get("model")]:
+    if [*step.files] == [typed.get("model")]:
         step = replace(step, files=(str(typed["file"]),))
     shared = {key: typed[key] for key in REPEATED if key in accepted & typed.keys()}
-    shared = {key: ",".join(map(str, one)) if isinstance(one, tuple) else one for key, one in shared.items()}
-    if len(shared.get("loss") or "") > 1 and not isinstance(shared["loss"], str):
-        shared = {key: value for key, value in shared.items() if key not in {"loss", "param"}}
+    shared = {key: ",".join(map(str, value)) if isinstance(value, tuple) else value for key, value in shared.items()}
+    if isinstance(shared.get("loss"), list) and len(shared["loss"]) > 1:  # the suggested command takes one
+        del shared["loss"]
+        shared.pop("param", None)
     return replace(step, options=shared | dict(step.options))
 
 
 def is_typed(context: typer.Context, name: str) -> bool:
     """Return whether an option is on the command line."""
     return context.get_parameter_source(name).name == "COMMANDLINE"
-
-
-def render(context: typer.Context, tables: "Iterable[Table | str]") -> str:
-    """Return tables as text no wider than the terminal, with their next commands completed."""
-    return "\n\n".join(
-        table
-        if isinstance(table, str)
-        else replace(table, typed=tuple(complete(step, context) for step in table.typed)).text(terminal.room())
-        for table in tables
-    )
 
 
 def print_result(
@@ -140,8 +131,17 @@ def print_result(
     quiet = context.params["quiet"]
     for line in () if quiet else dict.fromkeys((*about, *(f"note: {note}" for note in notes))):
         terminal.say(line)
-    as_json = context.params["json"]
-    terminal.put(json.dumps(document(), allow_nan=False) if as_json else render(context, tables()))
+    if context.params["json"]:
+        terminal.put(json.dumps(document(), allow_nan=False))
+    else:
+        texts = []
+        for table in tables():
+            if isinstance(table, str):
+                texts.append(table)
+            else:
+                steps = tuple(complete(step, context) for step in table.typed)
+                texts.append(replace(table, typed=steps).text(terminal.room()))
+        terminal.put("\n\n".join(texts))
     if wrote is not None and not quiet:
         terminal.say(f"wrote {wrote}")
 
@@ -149,7 +149,7 @@ def print_result(
 def read_notes(dataset: "xr.Dataset | dict[str, xr.Dataset]") -> list[str]:
     """Return the notes of a Dataset, or of several."""
     datasets = dataset.values() if isinstance(dataset, dict) else [dataset]
-    return [line for each in datasets for line in str(each.attrs.get("notes") or "").splitlines()]
+    return [line for dataset in datasets for line in str(dataset.attrs.get("notes") or "").splitlines()]
 
 
 def save(dataset: "xr.Dataset", out: Path | None, draw: Callable[[Path], object] | None = None) -> None:

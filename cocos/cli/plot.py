@@ -9,7 +9,7 @@ import typer
 
 from cocos.base.errors import InputError, nearest
 from cocos.cli import options, output
-from cocos.cli.app import command
+from cocos.cli.app import app
 from cocos.cli.dtp import plot_dtp
 from cocos.cli.options import option
 
@@ -34,7 +34,7 @@ ALPHA_HELP = "Boundary of the warp. dtp: NUMBER or RUN=NUMBER, repeatable; 28,34
 OUT_HELP = "Write the figure (.png, .pdf, .svg) or the Dataset (.nc) to this file."
 
 
-@command(epilog="Example: cocos plot lorenz embeddings.npz --loss triplet")
+@app.command(epilog="Example: cocos plot lorenz embeddings.npz --loss triplet")
 def plot(
     context: typer.Context,
     kind: Annotated[str | None, typer.Argument(help=f"{', '.join(KINDS)}.", show_default="list them")] = None,

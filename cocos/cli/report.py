@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from cocos.cli import options, output
-from cocos.cli.app import command
+from cocos.cli.app import app
 from cocos.cli.options import option
 
 FILES_HELP = (
@@ -15,7 +15,7 @@ FILES_HELP = (
 )
 
 
-@command(epilog="Example: cocos report embeddings.npz --loss ntxent --out report.html")
+@app.command(epilog="Example: cocos report embeddings.npz --loss ntxent --out report.html")
 def report(
     context: typer.Context,
     files: Annotated[list[Path], typer.Argument(metavar="FILE...", help=FILES_HELP)],
@@ -35,7 +35,7 @@ def report(
     model: options.Model = None,
     dims: options.Dims = None,
     split: options.Split = None,
-    device: options.Device = "auto",
+    device: options.Device = None,
     out: Annotated[Path, option("Write the page to this file (.html).", "report.html", options.OUTPUT)] = Path(
         "report.html"
     ),

@@ -9,7 +9,7 @@ import typer
 
 from cocos.base.errors import InputError
 from cocos.cli import options, output
-from cocos.cli.app import command
+from cocos.cli.app import app
 from cocos.cli.options import option
 
 COLUMNS = 3  # panels per row of a figure
@@ -17,7 +17,7 @@ RUN_HELP = "Folder of a training run, or its checkpoints; or a monitor store (.j
 EVALUATED_HELP = "Split to evaluate, other data, or embeddings of the same steps."
 
 
-@command(epilog="Example: cocos run checkpoints/ --loss ntxent -p temperature=0.07 --out run.nc")
+@app.command(epilog="Example: cocos run checkpoints/ --loss ntxent -p temperature=0.07 --out run.nc")
 def run(
     context: typer.Context,
     run: Annotated[list[Path], typer.Argument(metavar="FILE...", help=RUN_HELP)],
@@ -41,43 +41,39 @@ def run(
     split: options.Split = None,
     evaluated: Annotated[str | None, option(EVALUATED_HELP, "test, val, dev or train", options.MODEL)] = None,
     steps: options.Steps = None,
-    device: options.Device = "auto",
+    device: options.Device = None,
     out: options.FigureOut = None,
     width: options.Width = None,
     json: options.Json = False,
     quiet: options.Quiet = False,
 ):
     """Count and evaluate every checkpoint in a training run and report problems."""
+    from cocos import measures, reports
+    from cocos.measures.run import episodes, of_store, opened, with_alarms
+    from cocos.monitor import detectors
+    from cocos.plots import saving
+    from cocos.plots.run import run as draw_run
+    from cocos.plots.run import shown
+    from cocos.reports import run as report
+
     parameters = options.read_parameters(context)
-    active, failing = options.read_detectors(detector, fail_on)
+    active = detectors.chosen(detectors.settings(detector or ()))
+    failing = detectors.failing(fail_on, active)
     output.check_output(out, data, *run, suffixes=(*output.RESULTS, *output.FIGURES))
     stored = [path for path in run if path.suffix in (".nc", ".jsonl") and not path.is_dir()]
     if stored and len(run) > 1:
         raise InputError(f"{stored[0]}: one of {len(run)} files, expected one store or result, or checkpoints only")
     if stored and (loss or param):
         raise InputError(f"--loss: {stored[0]} contains the numbers of one loss; pass the checkpoints for another")
-
-    from cocos import measures, reports
-    from cocos.measures.run import episodes, of_store, opened, with_alarms
-    from cocos.plots import saving
-    from cocos.plots.run import run as draw_run
-    from cocos.plots.run import shown
-    from cocos.reports import run as report
-
     if stored:
         path = stored[0]
         dataset = of_store(path, active) if path.suffix == ".jsonl" else with_alarms(opened(path), active)
     else:
+        values = options.chosen(context, "eps", "steps", "evaluated", *options.SAMPLING) | ({"ks": k} if k else {})
+        opener = partial(options.open_source, context)
         with output.progress(quiet) as start:
             dataset = measures.run(
-                run,
-                loss,
-                parameters=parameters,
-                detectors=active,
-                opener=partial(options.open_source, context),
-                progress=start,
-                **({} if k is None else {"ks": k}),
-                **options.chosen(context, "eps", "steps", "evaluated", *options.SAMPLING),
+                run, loss, parameters=parameters, detectors=active, opener=opener, progress=start, **values
             )
     panels = [partial(draw_run, dataset, show=name) for name in shown([dataset])]
     output.save(dataset, out, partial(saving.save_panels, panels, width=width, columns=COLUMNS))

@@ -7,7 +7,7 @@ import typer
 
 from cocos.base.errors import InputError
 from cocos.cli import options, output
-from cocos.cli.app import command
+from cocos.cli.app import app
 from cocos.cli.options import option
 
 TARGET_HELP = "Checkpoint, file of embeddings, or loss."
@@ -17,12 +17,10 @@ SAME_AS_HELP = (
     "LOSS@STRATEGY: @chunks=32, @ranks=2\\[,gather=detached|none]\\[,loss=global], @accumulate=4, @dtype=bfloat16, "
     "@reduction=sum, @temperature=0.05."
 )
-TOLERANCE_HELP = "With --same-as: largest difference of equal gradients, relative to the largest gradient."
-TOLERANCES = "1e-9 in float64, 1e-4 in float32, 1e-2 in float16, 5e-2 in bfloat16"
-SIZES = "128, 64 with --same-as"
+OUT_HELP = "Write the Dataset of one loss to this file (.nc)."
 
 
-@command()
+@app.command()
 def verify(
     context: typer.Context,
     target: Annotated[
@@ -32,31 +30,27 @@ def verify(
     param: options.Param = None,
     against: Annotated[str | None, option(AGAINST_HELP, "", options.LOSS)] = None,
     same_as: Annotated[tuple[str, str] | None, option(SAME_AS_HELP, "", options.LOSS, metavar="A B")] = None,
-    tolerance: Annotated[float | None, option(TOLERANCE_HELP, TOLERANCES, options.LOSS)] = None,
-    batch_size: Annotated[
-        int | None, option("Pairs or queries per batch.", SIZES, options.BATCHES, parser=options.read_count)
-    ] = None,
-    batches: Annotated[int, option("Number of real batches to test.", "2", options.BATCHES)] = 2,
+    batch_size: Annotated[int | None, option("Pairs or queries per batch.", "128; 64", options.BATCHES)] = None,
+    batches: Annotated[int | None, option("Number of real batches to test.", "2", options.BATCHES)] = None,
     seed: options.Seed = None,
     data: options.Data = None,
     model: options.Model = None,
     dims: options.Dims = None,
     split: options.Split = None,
-    device: options.Device = "auto",
-    out: Annotated[Path | None, option("Write the Dataset of one loss to this file (.nc).", "", options.OUTPUT)] = None,
+    device: options.Device = None,
+    out: Annotated[Path | None, option(OUT_HELP, "", options.OUTPUT)] = None,
     json: options.Json = False,
     quiet: options.Quiet = False,
 ):
     """Check gradient weights against autograd, or compare two losses (--same-as). Exits with 1 on a difference."""
     parameters = options.read_parameters(context)
+    if target is not None and loss is None and target != "example" and not Path(target).exists():
+        if same_as is None and (":" in target or not Path(target).suffix):
+            target, loss = None, target  # cocos verify ntxent
     if same_as is not None and (loss is not None or against is not None):
         raise InputError("--same-as names both losses; leave out --loss and --against")
-    if same_as is None and tolerance is not None:
-        raise InputError("--tolerance requires --same-as A B")
-    if same_as is None:
-        target, loss = split_target(target, loss)
-        if loss is None and target is None and (parameters or against):
-            raise InputError("parameters or --against without a loss, expected --loss")
+    if same_as is None and loss is None and target is None and (parameters or against):
+        raise InputError("parameters or --against without a loss, expected --loss")
     output.check_output(out, target, data)
 
     from cocos import losses as catalogue
@@ -64,14 +58,11 @@ def verify(
 
     checkpoint = None if target is None else options.open_source(context, Path(target))
     notes = [] if checkpoint is None else checkpoint.notes
-    drawing = {"batch_size": 128 if same_as is None else 64} | options.chosen(
-        context, "batch_size", "batches", "seed", "split", "device"
-    )
+    values = {"batch_size": 128 if same_as is None else 64, "batches": 2}
+    values |= options.chosen(context, "batch_size", "batches", "seed", "split", "device")
     if same_as is not None:
         with output.progress(quiet) as start:
-            dataset = measures.same_gradient(
-                *same_as, checkpoint, parameters=parameters, tolerance=tolerance, progress=start, **drawing
-            )
+            dataset = measures.same_gradient(*same_as, checkpoint, parameters=parameters, progress=start, **values)
         output.show(context, dataset, notes=notes)
         raise typer.Exit(1 - dataset.attrs["same"])
     if checkpoint is not None:
@@ -81,7 +72,7 @@ def verify(
     if out is not None and len(chosen) > 1:
         raise InputError(f"--out {out}: contains one loss, expected --loss")
     with output.progress(quiet) as start:
-        datasets = [measures.verify(one, checkpoint, against=against, progress=start, **drawing) for one in chosen]
+        datasets = [measures.verify(one, checkpoint, against=against, progress=start, **values) for one in chosen]
     output.save(datasets[0], out)
     output.print_result(
         context,
@@ -92,14 +83,3 @@ def verify(
     )
     if any(dataset.attrs["faults"] for dataset in datasets):
         raise typer.Exit(1)
-
-
-def split_target(target: str | None, loss: str | None) -> tuple[str | None, str | None]:
-    """Return the file and the loss: in `cocos verify ntxent`, the first argument is a loss."""
-    if target is None or Path(target).exists() or target == "example":
-        return target, loss
-    if loss is None and (":" in target or not Path(target).suffix):
-        return None, target
-    if loss is not None and not Path(target).suffix:
-        raise InputError(f"{target!r} and --loss {loss!r}: a missing file or two losses, expected one loss")
-    return target, loss

@@ -7,42 +7,32 @@ import typer
 
 from cocos.base.errors import InputError
 from cocos.cli import options, output
-from cocos.cli.app import command
+from cocos.cli.app import app
 from cocos.cli.options import option
 
 QUESTION = "Question"  # panel of the help
-# Options of one of the three questions only.
-REPLAY_ONLY, SOLVE_ONLY, SETTLE_ONLY = ("what", "by", "level", "eps"), ("parameter",), ("clip",)
 WHAT_HELP = (
     "Setting to change, repeatable: a parameter of the loss (temperature, margin, ...), loss, batch_size, eps, or a "
     "mining rule (top_k, skip_k, semi_hard)."
 )
 WHAT_DEFAULT = "half and twice the sharpness and batch size, mining rules, another loss"
-BY_HELP = "Quantity to compare: contributing, idle, relative, effective, push or hardest_share."
-EFFECTIVE_HELP = "Find the temperature, scale or margin (or --parameter) with this effective number of negatives."
+EFFECTIVE_HELP = "Find the temperature, scale or margin with this effective number of negatives."
 SETTLES_HELP = "Find where a learned temperature settles, by batch size."
-SIZE_HELP = "Pairs or queries per batch, or `all`. With --settles: repeatable, or separated by commas."
+SIZE_HELP = "Pairs or queries per batch, or `all`; with --settles several, separated by commas."
 
 
-@command(epilog="Example: cocos whatif embeddings.npz --loss ntxent --what temperature=0.02,0.05")
+@app.command(epilog="Example: cocos whatif embeddings.npz --loss ntxent --what temperature=0.02,0.05")
 def whatif(
     context: typer.Context,
     file: options.File,
     what: Annotated[list[str] | None, option(WHAT_HELP, WHAT_DEFAULT, QUESTION, metavar="NAME=VALUES")] = None,
-    by: Annotated[str | None, option(BY_HELP, "contributing", QUESTION)] = None,
-    level: options.Level = None,
     effective: Annotated[float | None, option(EFFECTIVE_HELP, "", QUESTION)] = None,
-    parameter: Annotated[
-        str | None, option("With --effective: parameter to find.", "the one that sets the sharpness", QUESTION)
-    ] = None,
     settles: Annotated[bool, option(SETTLES_HELP, "", QUESTION, "--settles")] = False,
-    clip: Annotated[float | None, option("With --settles: largest scale in training.", "100", QUESTION)] = None,
     loss: options.Loss = None,
     param: options.Param = None,
     eps: options.Eps = None,
     batch_size: Annotated[
-        list[str] | None,
-        option(SIZE_HELP, "128; with --settles 32, 128, 512, 2048", options.BATCHES, metavar="NUMBER"),
+        str | None, option(SIZE_HELP, "128; with --settles 32,128,512,2048", options.BATCHES, metavar="NUMBERS")
     ] = None,
     batches: options.NumberOfBatches = None,
     sample: options.Sample = None,
@@ -55,7 +45,7 @@ def whatif(
     model: options.Model = None,
     dims: options.Dims = None,
     split: options.Split = None,
-    device: options.Device = "auto",
+    device: options.Device = None,
     out: options.FigureOut = None,
     width: options.Width = None,
     json: options.Json = False,
@@ -65,21 +55,16 @@ def whatif(
 
     Without --effective and --settles, the same batches are replayed with the changes of --what.
     """
-    if settles:
-        measure, question, own, others = "temperature", "--settles", SETTLE_ONLY, REPLAY_ONLY + SOLVE_ONLY
-    elif effective is not None:
-        measure, question, own, others = "solve", "--effective", SOLVE_ONLY, REPLAY_ONLY + SETTLE_ONLY + ("width",)
-    else:
-        measure, question, own, others = "replay", "--what", REPLAY_ONLY, SOLVE_ONLY + SETTLE_ONLY
-    for name in options.chosen(context, *others):
-        raise InputError(f"--{name} does not go with {question}")
-    sizes = [options.read_count(size) for size in options.read_names(batch_size) or ()]
+    measure = "temperature" if settles else "replay" if effective is None else "solve"
+    for name in options.chosen(context, "what", "eps") if measure != "replay" else ():
+        raise InputError(f"--{name} does not go with {'--settles' if settles else '--effective'}")
+    values = options.chosen(context, "what", "effective", "eps", *options.SAMPLING)
+    sizes = [options.read_count(size) for size in (batch_size.split(",") if batch_size else ())]
     if len(sizes) > 1 and not settles:
-        raise InputError(f"--batch-size {' '.join(map(str, sizes))}: several sizes require --settles")
-    own_options = options.chosen(context, "effective", *own, *options.SAMPLING)
-    own_options.pop("batch_size", None)
+        raise InputError(f"--batch-size {batch_size}: several sizes require --settles")
     if sizes:
-        own_options |= {"batch_sizes": sizes} if settles else {"batch_size": sizes[0]}
+        values.pop("batch_size")
+        values |= {"batch_sizes": sizes} if settles else {"batch_size": sizes[0]}
     suffixes = output.RESULTS if measure == "solve" else output.RESULTS + output.FIGURES
     output.check_output(out, file, data, suffixes=suffixes)
     if width is not None and (out is None or out.suffix == ".nc"):
@@ -92,14 +77,10 @@ def whatif(
     saving.inches(width)
     checkpoint, chosen, origin = options.open_with_loss(context, file)
     if not settles:
-        origin = options.add_batch_size(own_options, checkpoint, origin)
+        origin = options.add_batch_size(values, checkpoint, origin)
     with output.progress(quiet) as start:
-        dataset = getattr(measures, measure)(checkpoint, chosen, progress=start, **own_options)
+        dataset = getattr(measures, measure)(checkpoint, chosen, progress=start, **values)
     name = dataset.attrs["loss_repr" if measure == "replay" else "loss"]
-    output.show(
-        context,
-        dataset,
-        about=[f"{file} ({checkpoint.format}): loss {name}, {origin}"],
-        notes=checkpoint.notes,
-        draw=None if measure == "solve" else partial(drawing.draw, measure, [dataset], width=width),
-    )
+    about = [f"{file} ({checkpoint.format}): loss {name}, {origin}"]
+    draw = None if measure == "solve" else partial(drawing.draw, measure, [dataset], width=width)
+    output.show(context, dataset, about=about, notes=checkpoint.notes, draw=draw)

@@ -167,7 +167,7 @@ NEXT_STEPS = {
     "unit vectors",
     "positives": "check for a sum or mean over the positives, and which of them enter the denominator",
     "beyond": "look for a clamp of the scores, and for overflow",
-    "rounding": "compute the scores and the softmax in float32, or use a larger --tolerance",
+    "rounding": "compute the scores and the softmax in float32, or use a larger tolerance=",
 }
 # Possible cause of a factor, with its number.
 GUESSES = {

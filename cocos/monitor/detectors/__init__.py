@@ -36,6 +36,7 @@ __all__ = [
     "check",
     "chosen",
     "episodes",
+    "failing",
     "load",
     "names",
     "replay",
@@ -167,6 +168,22 @@ def chosen(settings: Mapping[str, Mapping[str, Any] | bool] | None = None) -> tu
         if each is not False:
             made.append(load(name, None if each is True else each))
     return tuple(made)
+
+
+def failing(text: str | None, detectors: Iterable[Detector]) -> set[str]:
+    """Read the names of the detectors whose alarm is a failure: separated by commas, or `any`.
+
+    Raises:
+        InputError: a name is unknown, or its detector is off.
+    """
+    states = {row["name"]: row["on"] for row in table(detectors)}
+    selected = set() if text is None else {name.strip().lower().replace("-", "_") for name in text.split(",")}
+    for name in selected - {"any"}:
+        if name not in states:
+            raise InputError(f"--fail-on: {nearest('detector', name, [*states, 'any'])}")
+        if not states[name]:
+            raise InputError(f"--fail-on {name}: this detector is off; leave out one of the two options")
+    return set(states) if "any" in selected else selected
 
 
 def check(history: Sequence[Record], detectors: Iterable[Detector]) -> list[Alarm]:
