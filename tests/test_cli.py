@@ -264,6 +264,18 @@ def test_count_equals_the_measure(file, arrays):
     np.testing.assert_array_equal(saved["contributing"], expected["contributing"])
 
 
+@pytest.mark.slow
+def test_count_jobs_equal_one_process(file):
+    counted, pooled = (document("count", file, "--batch-size", 16, *words) for words in ((), ("--jobs", 2)))
+    assert pooled == counted
+
+
+def test_missing_dask_names_the_extra(file, monkeypatch):
+    monkeypatch.setitem(sys.modules, "distributed", None)
+    done = call("count", file, "--dask", "tcp://host:8786")
+    assert done.exit_code == 2 and "cocos-metric[cluster]" in done.stderr
+
+
 def test_count_conventions_and_samplings_differ(file):
     full = ["--loss", "triplet", "--batch-size", 50]  # all five batches are full: conventions weigh alike
     published = document("count", file, *full, "--convention", "ecir2022")

@@ -6,6 +6,7 @@ for any executor, for any number of workers, and without an executor.
 """
 
 import concurrent.futures
+import contextlib
 import functools
 import hashlib
 import io
@@ -15,7 +16,8 @@ import pickle
 import socket
 import sys
 import tempfile
-from collections.abc import Callable, Sequence
+import warnings
+from collections.abc import Callable, Generator, Sequence
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from pathlib import Path
@@ -90,6 +92,26 @@ class Pool(concurrent.futures.ProcessPoolExecutor):
         context = multiprocessing.get_context("spawn")
         threads = max(1, (os.cpu_count() or 1) // jobs)
         super().__init__(jobs, context, initializer=torch.set_num_threads, initargs=(threads,))
+
+
+@contextlib.contextmanager
+def connect_dask(address: str) -> Generator[concurrent.futures.Executor]:
+    """Connect to a dask scheduler, and disconnect at the end; its workers keep running.
+
+    Raises:
+        InputError: dask is not installed, or no scheduler answers at the address.
+    """
+    try:
+        import distributed
+    except ImportError:
+        raise InputError("dask is not installed; run pip install 'cocos-metric[cluster]'") from None
+    try:
+        client = distributed.Client(address)
+    except (OSError, ValueError) as error:
+        raise InputError(f"dask {address}: no scheduler answers ({error}), expected tcp://HOST:PORT") from None
+    with client, warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Sending large graph")  # each task carries its rows
+        yield client.get_executor()
 
 
 class _Writer(pickle.Pickler):
