@@ -54,15 +54,6 @@ def test_equal_sides_are_a_labelled_set_in_files(tmp_path):
     assert "read as a labelled set" in call("inspect", tmp_path / "trap.npz").stdout
 
 
-def test_every_sentence_that_names_the_pair_keys_names_the_labelled_ones(tmp_path):
-    np.save(tmp_path / "one.npy", rows())
-    torch.save({"weight": torch.ones(2, 2)}, tmp_path / "state.pt")
-    np.savez(tmp_path / "half.npz", query=rows())
-    for name in ("one.npy", "state.pt", "half.npz"):
-        said = call("count", tmp_path / name).stderr
-        assert "candidate" in said and "embeddings" in said and "labels" in said
-
-
 def test_sides_that_only_look_alike_stay_two():
     other = rows()
     other[3, 2] += 1e-6
