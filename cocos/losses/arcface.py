@@ -1,6 +1,5 @@
 """ArcFace: a softmax whose positive must win by an angle."""
 
-import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -73,7 +72,3 @@ class ArcFace(SoftmaxLoss):
     def equals(self) -> tuple[tuple[str, dict[str, Any], str], ...]:
         """Return equal built-in losses as (name, parameters, condition)."""
         return (("normalized_softmax", {"temperature": 1 / self.scale}, "always"),) if self.margin == 0 else ()
-
-    def peer(self) -> tuple[str, dict[str, Any], str]:
-        """The same loss in pytorch-metric-learning, which takes degrees: class, arguments, setting."""
-        return "ArcFaceLoss", {"margin": math.degrees(self.margin), "scale": self.scale}, "proxies"

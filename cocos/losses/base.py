@@ -175,10 +175,6 @@ class Loss:
         """Return equal built-in losses as (name, parameters, condition)."""
         return ()
 
-    def peer(self) -> tuple[str, dict[str, Any], str] | None:
-        """Return the same loss of pytorch-metric-learning as (class, arguments, setting), or None."""
-        return None
-
     @property
     def closed_form(self) -> bool:
         """Whether `weight` is a closed form."""

@@ -1,7 +1,6 @@
 """Circle: every pair has a pace of its own, the farther from its optimum the faster."""
 
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -87,7 +86,3 @@ class Circle(Loss):
     def unit(self, pairs: Pairs) -> Tensor:
         """Return the weight of a candidate with all of its side at pace 1, (): γ."""
         return pairs.scores.new_tensor(self.gamma)
-
-    def peer(self) -> tuple[str, dict[str, Any], str]:
-        """Name the same loss in pytorch-metric-learning: class, arguments, setting."""
-        return "CircleLoss", {"m": self.margin, "gamma": self.gamma}, "labelled"

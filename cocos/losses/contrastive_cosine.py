@@ -1,7 +1,6 @@
 """Contrastive on cosines: the calibration term of ROADMAP."""
 
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -57,7 +56,3 @@ class ContrastiveCosine(Loss):
         pull = pairs.positive & (pairs.scores < self.pos_margin)
         push = pairs.negative & (pairs.scores > self.neg_margin)
         return push.to(pairs.scores.dtype) - pull.to(pairs.scores.dtype)
-
-    def peer(self) -> tuple[str, dict[str, Any], str]:
-        """Name the same loss in pytorch-metric-learning: class, arguments, setting."""
-        return "ContrastiveLoss", {"pos_margin": self.pos_margin, "neg_margin": self.neg_margin}, "labelled"

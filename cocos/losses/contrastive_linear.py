@@ -1,7 +1,6 @@
 """Contrastive with linear hinges on the distance."""
 
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -58,7 +57,3 @@ class ContrastiveLinear(Loss):
         pull = pairs.positive & (distance > self.pos_margin)
         push = pairs.negative & (distance < self.neg_margin)
         return push.to(distance.dtype) - pull.to(distance.dtype)
-
-    def peer(self) -> tuple[str, dict[str, Any], str]:
-        """Name the same loss in pytorch-metric-learning: class, arguments, setting."""
-        return "ContrastiveLoss", {"pos_margin": self.pos_margin, "neg_margin": self.neg_margin}, "labelled"

@@ -61,7 +61,3 @@ class CosFace(SoftmaxLoss):
     def equals(self) -> tuple[tuple[str, dict[str, Any], str], ...]:
         """Return equal built-in losses as (name, parameters, condition)."""
         return (("normalized_softmax", {"temperature": 1 / self.scale}, "always"),) if self.margin == 0 else ()
-
-    def peer(self) -> tuple[str, dict[str, Any], str]:
-        """Name the same loss in pytorch-metric-learning: class, arguments, setting."""
-        return "CosFaceLoss", {"margin": self.margin, "scale": self.scale}, "proxies"

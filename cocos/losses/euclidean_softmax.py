@@ -137,9 +137,3 @@ class EuclideanSoftmax(SoftmaxLoss):
             outer = {"alpha": 0.0, "k1": 1.0, "k2": factor1 / factor2, "delta": 1.0, "scale": self.scale * factor2}
             return (("warped_softmax", outer, "always"),)
         return (("proxynca_pp", {"scale": self.scale}, "always"),) if self.f1 == self.f2 == "t^2" else ()
-
-    def peer(self) -> tuple[str, dict[str, Any], str] | None:
-        """The same loss in pytorch-metric-learning: class, arguments, setting; None unless f1 and f2 are one line."""
-        if not self.balanced:
-            return None
-        return "ProxyNCALoss", {"softmax_scale": self.scale * _factor(self.f1)}, "proxies"

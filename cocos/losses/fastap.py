@@ -70,7 +70,3 @@ class FastAP(BinnedAP):
     def equals(self) -> tuple[tuple[str, dict[str, Any], str], ...]:
         """Return equal built-in losses as (name, parameters, condition)."""
         return (("listwise_ap", {"bins": self.bins + 1, "low": -1.0, "high": 1.0}, "unit vectors"),)
-
-    def peer(self) -> tuple[str, dict[str, Any], str]:
-        """Name the same loss in pytorch-metric-learning: class, arguments, setting."""
-        return "FastAPLoss", {"num_bins": self.bins, "distance.normalize_embeddings": True}, "labelled"

@@ -1,7 +1,6 @@
 """Generalized lifted structure: the farthest positives against the closest negatives, both softened."""
 
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -56,7 +55,3 @@ class GeneralizedLifted(Loss):
         """
         share = softmax(pairs.scores, pairs.negative) - softmax(-pairs.scores, pairs.positive)
         return torch.where((self(pairs) > 0)[:, None], share, 0)
-
-    def peer(self) -> tuple[str, dict[str, Any], str]:
-        """Name the same loss in pytorch-metric-learning: class, arguments, setting."""
-        return "GeneralizedLiftedStructureLoss", {"neg_margin": self.margin}, "pairs"

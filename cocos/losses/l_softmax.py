@@ -48,6 +48,5 @@ class LSoftmax(MultipliedAngle):
     margin: Annotated[int, whole(1)] = 4
     annealing: NonNegative = 0.0
     same_on_unit_norms = "a_softmax"
-    peer_class = "LargeMarginSoftmaxLoss"
     family = "margin"
     aliases = {"large-margin softmax": {}}

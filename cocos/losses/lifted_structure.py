@@ -1,7 +1,6 @@
 """Lifted structure: each positive pair against the negatives of both of its ends."""
 
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -92,7 +91,3 @@ class LiftedStructure(Loss):
     def unit(self, pairs: Pairs) -> Tensor:
         """Margin of a pair for every positive, (Q, 1): m|P|."""
         return self.margin * pairs.positives()
-
-    def peer(self) -> tuple[str, dict[str, Any], str]:
-        """Name the same loss in pytorch-metric-learning: class, arguments, setting."""
-        return "LiftedStructureLoss", {"neg_margin": self.margin}, "labelled"

@@ -1,7 +1,6 @@
 """Multi-similarity: two soft thresholds, one for the positives and one for the negatives."""
 
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -83,10 +82,3 @@ class MultiSimilarity(Loss):
         """
         pull, push = (softmax(z, mask) * logsumexp(z, mask).sigmoid() for z, mask, _ in self._sides_of_loss(pairs))
         return push - pull
-
-    def peer(self) -> tuple[str, dict[str, Any], str]:
-        """Name the same loss in pytorch-metric-learning: class, arguments, setting."""
-        arguments: dict[str, Any] = {"alpha": self.alpha, "beta": self.beta, "base": self.base}
-        if self.mining is not None:
-            arguments |= {"miner": "MultiSimilarityMiner", "miner_arguments": {"epsilon": self.mining}}
-        return "MultiSimilarityLoss", arguments, "labelled"

@@ -70,7 +70,3 @@ class NormalizedSoftmax(SoftmaxLoss):
             ("cosface", {"scale": 1 / self.temperature, "margin": 0.0}, "always"),
             ("arcface", {"scale": 1 / self.temperature, "margin": 0.0}, "always"),
         )
-
-    def peer(self) -> tuple[str, dict[str, Any], str]:
-        """Name the same loss in pytorch-metric-learning: class, arguments, setting."""
-        return "NormalizedSoftmaxLoss", {"temperature": self.temperature}, "proxies"

@@ -75,7 +75,3 @@ class NTXent(SoftmaxLoss):
             ("proxynca_pp", {"scale": 1 / (2 * self.temperature)}, "unit vectors"),
             ("supcon", {"temperature": self.temperature}, "one positive"),
         )
-
-    def peer(self) -> tuple[str, dict[str, Any], str]:
-        """Name the same loss in pytorch-metric-learning: class, arguments, setting."""
-        return "NTXentLoss", {"temperature": self.temperature}, "labelled"

@@ -1,7 +1,6 @@
 """Proxy-Anchor: every proxy draws the queries of its class and drives the others away."""
 
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -86,7 +85,3 @@ class ProxyAnchor(Loss):
         """Weight of a query with all of its candidate, (Q, C): α/|C+| for positives, α/|C| for the others."""
         present, taking_part = self._numbers_of_candidates(pairs)
         return self.alpha / torch.where(pairs.positive, present, taking_part).to(pairs.scores.dtype)
-
-    def peer(self) -> tuple[str, dict[str, Any], str]:
-        """Name the same loss in pytorch-metric-learning: class, arguments, setting."""
-        return "ProxyAnchorLoss", {"margin": self.margin, "alpha": self.alpha}, "proxies"

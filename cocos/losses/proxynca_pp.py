@@ -46,7 +46,3 @@ class ProxyNCApp(SoftmaxLoss):
             ("euclidean_softmax", {"f1": "t^2", "f2": "t^2", "scale": self.scale}, "always"),
             ("ntxent", {"temperature": 1 / (2 * self.scale)}, "unit vectors"),
         )
-
-    def peer(self) -> tuple[str, dict[str, Any], str]:
-        """Name the same loss in pytorch-metric-learning: class, arguments, setting."""
-        return "ProxyNCALoss", {"softmax_scale": self.scale}, "proxies"

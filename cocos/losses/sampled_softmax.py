@@ -46,7 +46,3 @@ class SampledSoftmax(SoftmaxLoss):
             ("ntxent", {"temperature": 1 / self.scale}, "always"),
             ("snm", {"scale": self.scale, "fraction": 1.0}, "always"),
         )
-
-    def peer(self) -> tuple[str, dict[str, Any], str]:
-        """Name the same loss in pytorch-metric-learning: class, arguments, setting."""
-        return "NTXentLoss", {"temperature": 1 / self.scale}, "labelled"

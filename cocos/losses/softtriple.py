@@ -1,7 +1,6 @@
 """SoftTriple: several proxies a class, of which the near ones speak for it."""
 
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -96,10 +95,6 @@ class SoftTriple(Loss):
     def unit(self, pairs: Pairs) -> Tensor:
         """Return the weight of a class with all of the probability, (): λ."""
         return pairs.scores.new_tensor(self.la)
-
-    def peer(self) -> tuple[str, dict[str, Any], str]:
-        """Name the same loss in pytorch-metric-learning: class, arguments, setting."""
-        return "SoftTripleLoss", {"la": self.la, "gamma": self.gamma, "margin": self.margin}, "proxies"
 
 
 def _by_class(values: Tensor, index: Tensor, present: Tensor) -> Tensor:

@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated
 
 import torch
 from torch import Tensor
@@ -126,11 +126,3 @@ class SubCenterArcFace(Loss):
     def unit(self, pairs: Pairs) -> Tensor:
         """Return the weight of a class with all of the probability, (): λ."""
         return pairs.scores.new_tensor(self.scale)
-
-    def peer(self) -> tuple[str, dict[str, Any], str] | None:
-        """The same loss in pytorch-metric-learning, which takes degrees: class, arguments, setting; None with topk."""
-        return (
-            None
-            if self.topk
-            else ("SubCenterArcFaceLoss", {"margin": math.degrees(self.margin), "scale": self.scale}, "proxies")
-        )

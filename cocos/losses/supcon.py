@@ -77,7 +77,3 @@ class SupCon(Loss):
     def equals(self) -> tuple[tuple[str, dict[str, Any], str], ...]:
         """Return equal built-in losses as (name, parameters, condition)."""
         return (("ntxent", {"temperature": self.temperature}, "one positive"),)
-
-    def peer(self) -> tuple[str, dict[str, Any], str]:
-        """Name the same loss in pytorch-metric-learning: class, arguments, setting."""
-        return "SupConLoss", {"temperature": self.temperature}, "labelled"

@@ -1,7 +1,6 @@
 """Triplet-SH: only the hardest negative of a query."""
 
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -72,7 +71,3 @@ class TripletSH(Loss):
         active = pairs.positive & (self.margin - pairs.scores + hardest > 0)
         pull = active.to(pairs.scores.dtype)
         return (-pull).scatter_add(1, index, pull.sum(dim=1, keepdim=True))
-
-    def peer(self) -> tuple[str, dict[str, Any], str]:
-        """Name the same loss in pytorch-metric-learning: class, arguments, setting."""
-        return "TripletMarginLoss", {"margin": self.margin, "miner": "BatchHardMiner"}, "pairs"

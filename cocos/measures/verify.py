@@ -4,7 +4,6 @@ A loss is tried on inputs (`Trial`); what is wrong, or worth a note, is a `Findi
 """
 
 import contextlib
-import importlib.util
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -53,18 +52,8 @@ FLOAT32_STEP, FLOAT32_ERROR = 1e-3, 0.05
 MOVED_SCORES = 400
 # Random directions along which larger inputs are moved.
 TRIAL_DIRECTIONS = 8
-PEER_LIBRARY = "pytorch_metric_learning"
-PEER_LENGTH = {"distance": "LpDistance", "distance.normalize_embeddings": False, "distance.power": 1}
-PEER_DISTANCES = {
-    "cosine": {"distance": "CosineSimilarity"},
-    "dot": {"distance": "DotProductSimilarity", "distance.normalize_embeddings": False},
-    "euclidean": PEER_LENGTH,
-    "squared_euclidean": PEER_LENGTH | {"distance.power": 2},
-}
-# Seeds of labelled sets with unit embeddings, or of two sides with one positive a query.
-PEER_SEEDS = (1, 3)
 # Kinds of findings that are faults; the others are notes.
-FAULTS = ("broken", "gap", "slope", "order", "against", "range", "peer")
+FAULTS = ("broken", "gap", "slope", "order", "against", "range")
 # Kind of a finding -> its message.
 FINDINGS = {
     "broken": "error on {number} of {inputs} inputs, such as {where}: {error}{square}",
@@ -75,7 +64,6 @@ FINDINGS = {
     "against": "gradient: differs from {other} by {off:.2g} of the largest gradient on {where}, after a common factor"
     "{square}",
     "range": "float32: NaN or infinite on {where}, finite in float64",
-    "peer": "gradient: differs from {other} by {off:.2g} of the largest gradient",
     "held": "finite differences: off by {off:.2g} of the largest weight by design: "
     "a part of the loss is constant in training",
     "held, flat": "finite differences: agree in the scores by design; a part of the loss is constant in training",
@@ -262,32 +250,6 @@ def slopes(loss, pairs: Pairs, weight: Tensor, size: float) -> tuple[float, tupl
     return worst, divmod(int(off.argmax()), off.shape[1])
 
 
-def parity(loss) -> tuple[float, float, str] | None:
-    """Largest differences from the same loss of pytorch-metric-learning in value and embedding gradient, in float64.
-
-    Returns:
-        Both relative to their size, with the name of the peer; None where there is no peer.
-    """
-    peer = loss.peer()
-    if peer is None or importlib.util.find_spec(PEER_LIBRARY) is None:
-        return None
-    name, arguments, setting = peer
-    theirs = losses.load(f"pml:{name}", PEER_DISTANCES[loss.metric] | arguments)
-    value_gap = gradient_gap = 0.0
-    if setting == "labelled":
-        inputs = [synthetic_inputs.labelled(loss.metric, seed) for seed in PEER_SEEDS]
-    else:
-        inputs = [scores.pairs(synthetic_inputs.embeddings("random", seed), metric=loss.metric) for seed in PEER_SEEDS]
-    for pairs in inputs:
-        (a, ours), (b, other) = (embedding_gradient(each, pairs) for each in (loss, theirs))
-        if arguments.get("distance.normalize_embeddings"):  # it divides unit rows by their norms once more
-            ours, other = (g - (g * pairs.embeddings.query).sum(dim=1, keepdim=True) * pairs.embeddings.query
-                           for g in (ours, other))  # fmt: skip
-        value_gap = max(value_gap, ((a - b).abs() / a.abs().clamp(min=1)).item())
-        gradient_gap = max(gradient_gap, ((ours - other).abs().max() / ours.abs().max().clamp(min=1e-12)).item())
-    return value_gap, gradient_gap, repr(theirs)
-
-
 def _largest(values: Tensor) -> tuple[float, tuple[int, int]]:
     values = values.double().nan_to_num(nan=math.inf)
     return values.max().item(), divmod(int(values.argmax()), values.shape[1])
@@ -360,7 +322,6 @@ def faults_of(
     loss,
     other,
     founds: Sequence[TrialResult],
-    compared: tuple[float, float, str] | None,
 ) -> list[Finding]:
     """Find what is wrong with a loss, each fault with its worst case."""
     broken = [each for each in founds if each.broken]
@@ -393,8 +354,6 @@ def faults_of(
         square = only_square(apart, [each for each in whole if each.against <= SAME_LOSS])
         add("against", apart, "against", square=square, other=other.name)
     add("range", [each for each in whole if math.isinf(each.error.get("float32", 0.0))], "")
-    if compared and max(compared[:2]) > SAME_LOSS:
-        faults.append(_finding("peer", {"other": compared[2], "off": max(compared[:2])}))
     return faults
 
 
@@ -470,8 +429,7 @@ def verify(
             founds.append(_questioned(loss, other, trial))
     if not founds:
         raise InputError(f"loss {loss.name}: none of the inputs fits it; give a file of embeddings that does")
-    compared = parity(loss)
-    faults = faults_of(loss, other, founds, compared)
+    faults = faults_of(loss, other, founds)
     intended = _as_intended(other, [each for each in founds if not each.broken])
     verdict = VERDICTS["stop_gradient" if intended else loss.gradient]
     if kinds := {fault.kind for fault in faults}:
@@ -483,9 +441,6 @@ def verify(
         title=f"Verification, {loss.name}",
         against=other.name if other is not None else None,
         verdict=verdict,
-        peer=compared[2] if compared else "",
-        peer_value=compared[0] if compared else math.nan,
-        peer_gradient=compared[1] if compared else math.nan,
         faults="\n".join(fault.sentence for fault in faults),
         notes="\n".join(each.text for each in notes),
         findings=findings.attributes([*faults, *notes])["findings"],

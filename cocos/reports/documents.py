@@ -353,7 +353,6 @@ def verify(data: xr.Dataset) -> dict[str, Any]:
         **{name: dict(zip(dtypes, _listed(values), strict=True)) for name, values in worst.items()},
         "gap_on": str(gaps["case"].values[gaps.values.argmax()]) if len(gaps) and float(gaps.max()) > 0 else None,
         "finite_difference": plain(data["finite_difference"].max()),
-        "peer": {name: plain(attrs[f"peer_{name}"]) for name in ("value", "gradient")},
         "largest": plain(data["largest"].max()),
     }
 

@@ -77,7 +77,6 @@ class MultipliedAngle(SoftmaxLoss):
     softmax_scale = None  # norms scale the scores
     reads_norms = True
     same_on_unit_norms: str
-    peer_class: str
     margin: int
     annealing: float
 
@@ -110,7 +109,3 @@ class MultipliedAngle(SoftmaxLoss):
         same = (self.same_on_unit_norms, {"margin": self.margin, "annealing": self.annealing}, "unit norms")
         plain = ("normalized_softmax", {"temperature": 1.0}, "unit norms")
         return (same, plain) if self.margin == 1 else (same,)
-
-    def peer(self) -> tuple[str, dict[str, Any], str] | None:
-        """Name the same loss in pytorch-metric-learning: class, arguments, setting; None with annealing."""
-        return None if self.annealing > 0 else (self.peer_class, {"margin": self.margin, "scale": 1}, "proxies")

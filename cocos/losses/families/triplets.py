@@ -1,7 +1,5 @@
 """Hinge over all triplets of a query, which losses read on different scores."""
 
-from typing import Any
-
 from torch import Tensor
 
 from cocos.embeddings.scores import Pairs
@@ -26,7 +24,3 @@ class AllTriplets(Loss):
     def weight(self, pairs: Pairs) -> Tensor:
         """Return ∂ Σ value / ∂ score, (Q, C), by closed form, whole numbers, see the class."""
         return pairs.violations(self.margin)
-
-    def peer(self) -> tuple[str, dict[str, Any], str]:
-        """Name the same loss in pytorch-metric-learning: class, arguments, setting."""
-        return "TripletMarginLoss", {"margin": self.margin}, "labelled"
