@@ -318,7 +318,7 @@ class HardestPositive(SomeNegatives):
 
     Examples:
         >>> pairs = cocos.Pairs(torch.tensor([[0.8, 0.6, 0.65]]), torch.tensor([[True, True, False]]))
-        >>> cocos.losses.load("hardest_positive(triplet_sh)").weight(pairs)
+        >>> cocos.losses.load("hardest_positive(triplet_sh)").weight(pairs) + 0.0
         tensor([[ 0., -1.,  1.]])
     """
 
