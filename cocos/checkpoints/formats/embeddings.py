@@ -154,30 +154,30 @@ def _sort_out(file: File, arrays: list[str], strict: bool) -> list[str]:
 
 def _metadata(file: File, arrays: dict) -> dict:
     """Read what a safetensors file has as text in its metadata: directions, names and paths of pictures, provenance."""
-    found = {name: file.metadata[name] for name in ("directions", "provenance", "mark_name") if name in file.metadata}
+    texts = {name: file.metadata[name] for name in ("directions", "provenance", "mark_name") if name in file.metadata}
     for name in TEXT_ARRAYS:
         if name in file.metadata:
             try:
-                found[name] = json.loads(file.metadata[name])
+                texts[name] = json.loads(file.metadata[name])
             except ValueError:
-                found[name] = None
-            if not isinstance(found[name], list) or not all(isinstance(each, str) for each in found[name]):
+                texts[name] = None
+            if not isinstance(texts[name], list) or not all(isinstance(text, str) for text in texts[name]):
                 raise InputError(f"{file.path}: {name} in its metadata is no JSON list of texts")
-    return {name: each for name, each in found.items() if name not in arrays}
+    return {name: text for name, text in texts.items() if name not in arrays}
 
 
 def _provenance(value) -> dict:
     """Read what `cocos encode` says of model and data; nothing where it says nothing."""
     try:
-        found = json.loads(str(np.asarray(value).reshape(-1)[0]))
+        provenance = json.loads(str(np.asarray(value).reshape(-1)[0]))
     except (ValueError, IndexError, TypeError, RecursionError):
         return {}
-    return found if isinstance(found, dict) else {}
+    return provenance if isinstance(provenance, dict) else {}
 
 
-def _loss(made: dict) -> tuple[dict, str] | None:
+def _loss(provenance: dict) -> tuple[dict, str] | None:
     """The loss of the training and its parameters, as the provenance has them; None for none of the shelf."""
-    loss = made.get("loss")
+    loss = provenance.get("loss")
     if not isinstance(loss, dict) or not isinstance(loss.get("parameters"), dict):
         return None
     try:
@@ -237,7 +237,7 @@ def _paths(file: File, name: str, value, folder: Path):
 
 def _pair(tensors: dict, names: tuple[str, str]) -> tuple | None:
     pair = tuple(tensors.get(name) for name in names)
-    return None if all(each is None for each in pair) else pair
+    return None if all(array is None for array in pair) else pair
 
 
 def _shown(value) -> str:
@@ -247,21 +247,25 @@ def _shown(value) -> str:
     return f"({len(value)},) text"
 
 
-def _embeddings(file: File, tensors: dict, more: dict, folder: Path) -> Embeddings:
+def _embeddings(file: File, tensors: dict, extra: dict, folder: Path) -> Embeddings:
     shown = tensors | {name: _paths(file, name, tensors[name], folder) for name in PICTURE_ARRAYS if name in tensors}
     labelled = "embeddings" in tensors
     pairs = (*TWO_SIDED, *GROUP_ARRAYS, "negatives", "teacher", "grades", *LOGQ_ARRAYS)
-    given = {name: tensors.get(name) for name in ((*LABEL_ARRAYS, "proxies", "proxy_variance") if labelled else pairs)}
-    given |= more | _queues(file, tensors)
+    options = {
+        name: tensors.get(name) for name in ((*LABEL_ARRAYS, "proxies", "proxy_variance") if labelled else pairs)
+    }
+    options |= extra | _queues(file, tensors)
     if (guide := _pair(tensors, GUIDE_ARRAYS)) is not None:
-        if given["teacher"] is not None:
-            raise InputError(f"{file.path}: teacher and guide_query, guide_candidate are given; keep one of them")
-        given["teacher"] = guide
-    given |= {"names": _pair(tensors, NAME_ARRAYS), "pictures": _pair(shown, PICTURE_ARRAYS)}
+        if options["teacher"] is not None:
+            raise InputError(
+                f"{file.path}: teacher and guide_query, guide_candidate are both present; keep one of them"
+            )
+        options["teacher"] = guide
+    options |= {"names": _pair(tensors, NAME_ARRAYS), "pictures": _pair(shown, PICTURE_ARRAYS)}
     if labelled and "proxies" not in tensors:  # samples are their own candidates
-        given |= {name: given[name] and given[name][0] for name in ("names", "pictures")}
+        options |= {name: options[name] and options[name][0] for name in ("names", "pictures")}
     try:
-        return Embeddings.labelled(tensors["embeddings"], **given) if labelled else Embeddings(**given)
+        return Embeddings.labelled(tensors["embeddings"], **options) if labelled else Embeddings(**options)
     except InputError as error:
         raise type(error)(f"{file.path}: {error}") from None
 
@@ -281,78 +285,79 @@ def separate_noise(labels: torch.Tensor) -> tuple[torch.Tensor, int]:
 
 def _queues(file: File, tensors: dict) -> dict[str, Any]:
     """Rows of queues, and their groups where they have any."""
-    made = {}
+    queues = {}
     for name, (rows, group) in QUEUE_ARRAYS.items():
         if rows in tensors:
-            made[name] = (tensors[rows], tensors[group]) if group in tensors else tensors[rows]
+            queues[name] = (tensors[rows], tensors[group]) if group in tensors else tensors[rows]
         elif group in tensors:
             raise InputError(f"{file.path}: {group} without {rows}; give the rows of the queue too")
-    return made
+    return queues
 
 
 def load(file: File, data=None) -> Checkpoint:
-    """Read a file of embeddings; its data are the folder of the pictures that it names, else its own."""
-    here, directions = renamed(file)
-    there = {name: other for other, name in here.items()}
-    names = [here.get(name, name) for name in names_in(file)]
-    unused, labelled = _sort_out(file, names, strict=not here), "embeddings" in names
+    """Read a file of embeddings; `data` is the folder of its pictures, by default its own folder."""
+    new_names, directions = renamed(file)
+    old_names = {name: old for old, name in new_names.items()}
+    names = [new_names.get(name, name) for name in names_in(file)]
+    unused, labelled = _sort_out(file, names, strict=not new_names), "embeddings" in names
     wanted = [name for name in (LABELLED_ARRAYS if labelled else TWO_SIDED_ARRAYS) if name in names]
     if data is not None and not any(name in wanted or name in file.metadata for name in PICTURE_ARRAYS):
         raise InputError(f"data {data}: {file.path} holds embeddings already and needs no data")
-    held = [there.get(name, name) for name in wanted]
-    arrays = {here.get(name, name): value for name, value in arrays_of(file, held).items()}
+    names_in_file = [old_names.get(name, name) for name in wanted]
+    arrays = {new_names.get(name, name): value for name, value in arrays_of(file, names_in_file).items()}
     if directions is not None:
         arrays.setdefault("directions", directions)
     arrays |= _metadata(file, arrays)
-    made = _provenance(arrays.pop("provenance", None))
+    provenance = _provenance(arrays.pop("provenance", None))
     wanted = [name for name in dict.fromkeys((*wanted, *TEXT_ARRAYS)) if name in arrays]
-    more = {} if labelled or "directions" not in arrays else {"directions": _names(file, arrays["directions"])}
+    options = {} if labelled or "directions" not in arrays else {"directions": _names(file, arrays["directions"])}
     tensors = {name: tensor(file, name, arrays[name]) for name in wanted if name not in {"directions", "mark_name"}}
     images = len(tensors.get("query", ()))
     if directions == IMAGE_TEXT:
         tensors |= merge_copies(tensors)
-    more["marks"] = marks_of(file.path, tensors, arrays.get("mark_name"))
+    options["marks"] = marks_of(file.path, tensors, arrays.get("mark_name"))
     folder = Path(data) if data is not None else Path(file.path).parent
-    said = made.get("notes")
+    provenance_notes = provenance.get("notes")
     noise = 0
     if labelled and "proxies" not in tensors:
         tensors["labels"], noise = separate_noise(tensors["labels"])
-    more["notes"] = tuple(str(each)[:MAX_NOTE] for each in said[:MAX_NOTES]) if isinstance(said, list) else ()
-    found = _embeddings(file, tensors, more, folder)
-    notes = [f"{file.path}: {other} is read as {name}" for other, name in here.items() if other != name]
+    provenance_notes = provenance_notes if isinstance(provenance_notes, list) else []
+    options["notes"] = tuple(str(note)[:MAX_NOTE] for note in provenance_notes[:MAX_NOTES])
+    rows_of_file = _embeddings(file, tensors, options, folder)
+    notes = [f"{file.path}: {old} is read as {name}" for old, name in new_names.items() if old != name]
     if len(tensors.get("query", ())) < images:
         notes.append(f"{file.path}: {CAPTIONS_PER_IMAGE} equal rows of an image, one per caption, are one query")
     notes += [f"{file.path}: {noise} samples have the label -1, noise, and no positive"] if noise else []
     notes += [f"{file.path}: not used: {', '.join(unused[:8])}"] if unused else []
     if not labelled and "query_group" not in tensors:
-        height, width = found.query.shape
-        turned = f" ({height} rows of {width} numbers; if these are {width} items, transpose the arrays)"
+        height, width = rows_of_file.query.shape
+        hint = f" ({height} rows of {width} numbers; if these are {width} items, transpose the arrays)"
         notes.append(
             f"{file.path} has no groups: row i of the queries matches row i of the candidates"
-            + (turned if height < width else "")
+            + (hint if height < width else "")
         )
     contents = {name: _shown(value) for name, value in tensors.items()}
-    contents["directions"] = ", ".join(found.directions)
-    if found.notes:
-        contents["read as"] = "; ".join(found.notes)
+    contents["directions"] = ", ".join(rows_of_file.directions)
+    if rows_of_file.notes:
+        contents["read as"] = "; ".join(rows_of_file.notes)
 
-    embedder = holding(file.path, "embeddings", lambda: found)
+    embedder = holding(file.path, "embeddings", lambda: rows_of_file)
 
     def rows(split: str) -> AnnotatedRows | None:
-        own = embedder(split, "cpu")
-        return AnnotatedRows(own, folder) if own.names or own.pictures else None
+        annotated = embedder(split, "cpu")
+        return AnnotatedRows(annotated, folder) if annotated.names or annotated.pictures else None
 
-    if found.mapped:
+    if rows_of_file.mapped:
         notes.append(NOT_HASHED.format(file.path))
     settings = recorded.read_file(file)
-    if own := _loss(made):
-        settings = recorded.Recorded(own[1], own[0])
-    if made:
-        contents["provenance"] = plain(made)
+    if loss := _loss(provenance):
+        settings = recorded.Recorded(loss[1], loss[0])
+    if provenance:
+        contents["provenance"] = plain(provenance)
     return Checkpoint(
         path=file.path,
-        sha256="" if found.mapped else file.sha256,
-        mapped=found.mapped,
+        sha256="" if rows_of_file.mapped else file.sha256,
+        mapped=rows_of_file.mapped,
         format="embeddings",
         contents=contents,
         embedder=embedder,
@@ -392,24 +397,25 @@ def candidates(file: File) -> Embeddings | None:
 
 def marks_of(path: Path | str, arrays: Mapping[str, Any], name: Any = None) -> dict[str, Any]:
     """Marks of the arrays of a file by their names, as `cocos.marks.of` takes them; the one without is `look-alike`."""
-    found: dict[str, Any] = {}
+    marks: dict[str, Any] = {}
     same = "embeddings" in arrays and "proxies" not in arrays  # samples are their own candidates
     needed = {MARK_ARRAYS: MARK_ARRAYS[:1] if same else MARK_ARRAYS, SOURCE_ARRAYS: (SOURCE_ARRAYS[not same],)}
     for names, wanted in needed.items():
-        given, missing = [each for each in names if each in arrays], [each for each in wanted if each not in arrays]
-        if given and missing:
-            raise InputError(f"{path}: {given[0]} without {missing[0]}; give {missing[0]} too")
+        present = [name for name in names if name in arrays]
+        missing = [name for name in wanted if name not in arrays]
+        if present and missing:
+            raise InputError(f"{path}: {present[0]} without {missing[0]}; give {missing[0]} too")
     if "query_mark" in arrays and "marked" in arrays:
         raise InputError(f"{path}: marked and query_mark both mark pairs; give one of them")
     label = _text(path, name)
     if "query_mark" in arrays:
-        found[label] = arrays["query_mark"], arrays.get("candidate_mark", arrays["query_mark"])
+        marks[label] = arrays["query_mark"], arrays.get("candidate_mark", arrays["query_mark"])
     elif "marked" in arrays:
-        found[label] = arrays["marked"]
-    sides = {each.removesuffix("_source"): arrays[each] for each in SOURCE_ARRAYS if each in arrays}
+        marks[label] = arrays["marked"]
+    sides = {array.removesuffix("_source"): arrays[array] for array in SOURCE_ARRAYS if array in arrays}
     if sides:
-        found[SOURCE_MARK] = sides if "candidate" in sides else {"candidate": sides["query"]}
-    return found
+        marks[SOURCE_MARK] = sides if "candidate" in sides else {"candidate": sides["query"]}
+    return marks
 
 
 def _text(path: Path | str, name: Any) -> str:
@@ -426,20 +432,20 @@ def renamed(file: File) -> tuple[dict[str, str], str | None]:
 
     Returns the name in the file -> name here, empty where the names are those used here or unknown; and the directions.
     """
-    held = {array.name: array for array in listing.list_tensors(file)}
-    matrices = {name: each for name, each in held.items() if len(each.shape) == 2 and "float" in each.dtype}
-    if {"query", "candidate"} <= held.keys() or {"embeddings", "labels"} <= held.keys():
+    arrays = {array.name: array for array in listing.list_tensors(file)}
+    matrices = {name: array for name, array in arrays.items() if len(array.shape) == 2 and "float" in array.dtype}
+    if {"query", "candidate"} <= arrays.keys() or {"embeddings", "labels"} <= arrays.keys():
         return {}, None
     for (query, candidate), directions in PAIRS.items():
         if {query, candidate} <= matrices.keys() and matrices[query].shape == matrices[candidate].shape:
-            hard = next((name for name in ("negative", "negatives") if directions == PAIR and name in held), None)
-            own = {hard: "negatives"} if hard else {}
-            return {query: "query", candidate: "candidate"} | own, directions
+            hard = next((name for name in ("negative", "negatives") if directions == PAIR and name in arrays), None)
+            negatives = {hard: "negatives"} if hard else {}
+            return {query: "query", candidate: "candidate"} | negatives, directions
     samples = next((name for name in SAMPLES if name in matrices), None)
     if samples is None:
         return {}, None
     rows = matrices[samples].shape[0]
-    listed = {name: (len(each),) for name in CLASSES if isinstance(each := file.record.get(name), list)}
-    shapes = listed | {name: held[name].shape for name in CLASSES if name in held}
+    listed = {name: (len(array),) for name in CLASSES if isinstance(array := file.record.get(name), list)}
+    shapes = listed | {name: arrays[name].shape for name in CLASSES if name in arrays}
     labels = next((name for name in CLASSES if shapes.get(name) == (rows,)), None)
     return ({}, None) if labels is None else ({samples: "embeddings", labels: "labels"}, None)
