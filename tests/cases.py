@@ -81,7 +81,7 @@ REFUSED = (
     ("magface", {"l_a": 110}, "l_a must be above 0 and u_a finite and above l_a, got 110.0 and 110.0"),
     ("magface", {"u_m": 0.4}, "l_m must be at least 0 and u_m between l_m and pi/2 (radians), got 0.45 and 0.4"),
     ("listwise_ap", {"low": 1}, "low must be below high, got 1.0 and 1.0"),
-    ("recall_at_k", {"ks": "0,2"}, "ks must be whole numbers of at least 1, got (0, 2)"),
+    ("recall_at_k", {"ks": "0,2"}, "ks must be integers of at least 1, got (0, 2)"),
     ("euclidean_softmax", {"f1": "t^3"}, "f1 must be t, t^2, sqrt, t^1.5 or a finite number above 0, got t^3"),
     ("euclidean_softmax", {"f2": "-1"}, "f2 must be t, t^2, sqrt, t^1.5 or a finite number above 0, got -1"),
     ("euclidean_softmax", {"f2": "nan"}, "f2 must be t, t^2, sqrt, t^1.5 or a finite number above 0, got nan"),

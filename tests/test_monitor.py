@@ -395,7 +395,7 @@ def test_a_run_without_records_is_an_empty_dataset():
 @pytest.mark.parametrize(
     "options, said",
     [
-        ({"every": 0}, "every: 0, expected a whole number of calls"),
+        ({"every": 0}, "every: 0, expected an integer"),
         ({"every": True}, "every: True"),
         ({"every": 2.5}, "every: 2.5"),
         ({"eps": -1}, "eps: -1"),

@@ -89,5 +89,5 @@ def test_a_pair_in_neither_mask_takes_no_part_in_contextual(rows):
 
 
 def test_no_list_of_ks_is_refused():
-    with pytest.raises(ValueError, match=r"ks must be whole numbers of at least 1, got \(\)"):
+    with pytest.raises(ValueError, match=r"ks must be integers of at least 1, got \(\)"):
         losses.recall_at_k.RecallAtK(ks=())

@@ -280,7 +280,7 @@ WRONG = {
     "temperature=0.2,0.2": "temperature 0.2 is given 2 times",
     "temperature=-1": "temperature must be finite and above 0, got -1",
     "top_k=x": "what top_k=x: expected a number",
-    "top_k=2.5": "what top_k=2.5: expected a whole number",
+    "top_k=2.5": "what top_k=2.5: expected an integer",
     "top_k=0": "k must be an integer of at least 1, got 0",
     "batch_size=1": "batch size: 1, expected at least 2",
     "eps=-1": "eps: -1.0, expected a share",

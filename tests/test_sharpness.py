@@ -75,7 +75,7 @@ def test_every_loss_of_the_shelf_is_solved_or_says_why_not(name, embeddings):
     loss = losses.load(name)
     some = torch.arange(20)
     pairs = taught.pairs(cocos.scores.pairs(embeddings.rows(some, some), metric=loss.metric), loss)
-    kinds = {"no parameter that sets its sharpness": WITHOUT, "is .* at any": CONSTANT, "whole number": WHOLE}
+    kinds = {"no parameter that sets its sharpness": WITHOUT, "is .* at any": CONSTANT, "an integer": WHOLE}
     kinds["take a number between"] = NARROW
     for said, kind in kinds.items():
         if name in kind:

@@ -52,7 +52,7 @@ class RecallAtK(Loss):
     def __post_init__(self) -> None:
         super().__post_init__()
         if not (self.ks and all(isinstance(k, int) and k >= 1 for k in self.ks)):
-            raise ValueError(f"ks must be whole numbers of at least 1, got {self.ks}")
+            raise ValueError(f"ks must be integers of at least 1, got {self.ks}")
 
     def _gaps_to_positive(self, pairs: Pairs, index: Tensor) -> Tensor:
         """Score of every other candidate minus that of one positive of each query, in temperatures; -inf for itself."""

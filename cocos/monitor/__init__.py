@@ -54,7 +54,7 @@ def first() -> bool:
 def check(every: Any, eps: Any, **functions: Any) -> None:
     """Refuse options that cannot be used."""
     if isinstance(every, bool) or not isinstance(every, Integral) or every < 1:
-        raise InputError(f"every: {every!r}, expected a whole number of calls, at least 1")
+        raise InputError(f"every: {every!r}, expected an integer of at least 1")
     if not isinstance(eps, Real) or not 0 <= float(eps) < math.inf:
         raise InputError(f"eps: {eps!r}, expected a share: finite and at least 0")
     for name, function in functions.items():
@@ -286,7 +286,7 @@ class Monitor:
             raise InputError("this monitor reads its module by itself; call the module, and give the monitor nothing")
         whole = isinstance(step, Integral) and not isinstance(step, bool)
         if step is not None and not (whole and 0 <= step <= MOST_STEPS):
-            raise InputError(f"step: {step!r}, expected a whole number, at least 0")
+            raise InputError(f"step: {step!r}, expected an integer of at least 0")
         if step is not None:
             self.step = int(step)
         if (call := self._begin()) is None:

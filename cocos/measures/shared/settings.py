@@ -178,7 +178,7 @@ def _finite_number(name: str, value: Any, *, whole: bool = False) -> float:
     except (TypeError, ValueError):
         found = math.nan
     if not math.isfinite(found) or (whole and found != int(found)):
-        raise InputError(f"what {name}={value}: expected a {'whole ' if math.isfinite(found) else ''}number")
+        raise InputError(f"what {name}={value}: expected {'an integer' if math.isfinite(found) else 'a number'}")
     return found
 
 
