@@ -4,15 +4,9 @@ import xarray as xr
 
 from cocos import losses
 from cocos.base import docstrings
-from cocos.counting import shares
-from cocos.reports.tables import Table
+from cocos.reports import contents
+from cocos.reports.tables import Step, Table
 
-EXACT = "exact: the derivative of the loss, by a closed form"
-COUPLES = {
-    "query": "no queries: the weights of a query depend on its own row of scores only",
-    "batch": "the queries of a batch, which share a term; weights are derivatives of the sum over the batch",
-    "candidate": "candidates are the anchors; weights are derivatives of the sum over the batch",
-}
 NOTES = (
     "One loss in detail, also by its other names: cocos losses InfoNCE.",
     "A loss of your own: --loss package.module:attribute or --loss file.py:attribute. A sum: --loss "
@@ -73,17 +67,13 @@ def card(name: str, curve: xr.Dataset, equal: xr.Dataset) -> Table:
     """Return the table of one loss; `curve` is its Dataset of `cocos.measures.weight_curve`."""
     loss, cls = entry(name), type(losses.load(name))
     documented = docstrings.parameters(cls)
-    rows = [("formula", loss["formula"])]
-    for parameter, value in loss["parameters"].items():
-        text = documented.get(parameter) or documented.get(f"{parameter}_", "")
-        rows.append(("parameter", f"{parameter} = {value}: {text}"))
-    rows.append(("score", f"{loss['metric'].replace('_', ' ')}; batches of {loss['sample']}"))
-    rows += [("gradient", shares.about_weights(loss) or EXACT), ("couples", COUPLES[loss["couples"]])]
-    texts = ("counts", "net", "family", "source", "also_called")
-    rows += [(key.replace("_", " "), loss[key]) for key in texts if loss[key]]
-    for other in equal_to(equal):
-        rows.append(("equal to", f"{other['loss']}, {other['where']}; the gradients differ by {other['gap']:.1e}"))
+    loss["parameters"] = {
+        parameter: f"{value}: {documented.get(parameter) or documented.get(f'{parameter}_', '')}"
+        for parameter, value in loss["parameters"].items()
+    }
     push = curve["push"].values
-    score = f"positive at score {curve.attrs['positive_score']:g}"
-    rows.append(("push", f"{push[0]:.3g} to {push[-1]:.3g} as one of nine negatives comes closer; {score}"))
-    return Table(("", ""), tuple(rows), head=(f"{loss['name']}  ({cls.__name__})", loss["summary"]), left=True)
+    loss["push"] = f"{push[0]:.3g} to {push[-1]:.3g} as one of nine negatives comes closer"
+    loss["equal_to"] = [f"{other['loss']}, {other['where']} ({other['gap']:.1e})" for other in equal_to(equal)]
+    head = (f"{loss.pop('name')}  ({cls.__name__})", loss.pop("summary"))
+    typed = Step("count", ("example",), {"loss": name})
+    return Table(("", ""), tuple(contents.lines(loss)), head, left=True, typed=(typed,))

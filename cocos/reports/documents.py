@@ -22,7 +22,7 @@ QUANTILES = {"p5": 0.05, "p50": 0.5, "p95": 0.95}
 # Measures whose queries were chosen one by one: each is listed, by its row.
 LISTS_QUERIES = ("retrievals",)
 # Longer axes that are listed whole, by their measure.
-LISTED_AXES = {"contributors": "candidate", "dtp": "step"}
+LISTED_AXES = {"contributors": "candidate", "diff": "metric", "dtp": "step"}
 # Values of an axis up to which all are listed, and those that are listed of a longer one, at least and at most.
 SHORT_AXIS, FEWEST_PLACES, MOST_PLACES = 12, 5, 9
 # Largest number of suspected pairs in a document.
@@ -86,7 +86,7 @@ def with_texts(data: xr.Dataset, labels: Callable[[int], str] | None = None, que
 def header(data: xr.Dataset) -> dict[str, Any]:
     """Return version, file, loss, health and options."""
     attrs, entries = data.attrs, origin(data.attrs)
-    entries |= {"gradient": attrs["gradient"]} if "loss" in attrs else {}
+    entries |= {"gradient": attrs["gradient"]} if "gradient" in attrs else {}
     if "checkpoint_path" in attrs:
         entries["health"] = {"collapsed": findings.collapsed(attrs)} | json.loads(attrs.get("health", "{}"))
     else:
@@ -100,7 +100,7 @@ def origin(attrs: dict) -> dict[str, Any]:
     checkpoint = {key: attrs.get(f"checkpoint_{key}", "") for key in ("path", "sha256", "format")}
     if "checkpoint_dims" in attrs:
         checkpoint["dims"] = int(attrs["checkpoint_dims"])
-    loss = {"loss": loss_entry(attrs)} if "loss" in attrs else {}
+    loss = {"loss": loss_entry(attrs)} if "loss_parameters" in attrs else {}
     return {"cocos": attrs["cocos"], "checkpoint": checkpoint, **loss}
 
 
@@ -121,7 +121,9 @@ def thinned(data: xr.Dataset, key: str) -> xr.DataArray | None:
     if data.attrs["measure"] in LISTS_QUERIES:
         values, items = values.assign_coords(query=data["query_index"].values), []
     listed = {"direction", *items}
-    indexed = all(axis in values.coords for axis in values.dims if axis not in listed)
+    indexed = all(
+        axis in values.coords or values.sizes[axis] <= SHORT_AXIS for axis in values.dims if axis not in listed
+    )
     long = [axis for axis in values.dims if axis not in listed and values.sizes[axis] > SHORT_AXIS]
     rows = items and key.endswith(("_index", "_group"))
     if rows or f"{key}_band" in data or values.dtype.kind not in "fiubU" or not indexed or "bin" in values.dims:
@@ -161,12 +163,12 @@ def plain(value: Any) -> Any:
 
 
 def _nested(values: xr.DataArray) -> Any:
-    """Nest a variable by the coordinates of its axes; without axes it is a number."""
+    """Nest a variable by the coordinates of its axes; an axis without coordinates is a list, no axis a number."""
     if not values.dims:
         return plain(values)
     axis = values.dims[0]
-    keys = map(coordinate, values[axis].values)
-    return {key: _nested(values.isel({axis: place})) for place, key in enumerate(keys)}
+    parts = [_nested(values.isel({axis: place})) for place in range(len(values))]
+    return dict(zip(map(coordinate, values[axis].values), parts, strict=True)) if axis in values.coords else parts
 
 
 def document(measure: str, data: xr.Dataset) -> dict[str, Any]:
@@ -357,68 +359,14 @@ def verify(data: xr.Dataset) -> dict[str, Any]:
     }
 
 
-def diff(data: xr.Dataset) -> dict[str, Any]:
-    """Return the paired difference of each metric, and the queries that changed most."""
-    attrs, directions = data.attrs, {}
-    names = [str(name) for name in data["version"].values]
-    for side, single in results.sides(data).items():
-        metrics = {}
-        for metric in map(str, data["metric"].values):
-            values = single.sel(metric=metric)
-            entry = {
-                str(key): _whole(array) if not array.dims else dict(zip(names, map(_whole, array), strict=True))
-                for key, array in values.data_vars.items()
-                if array.dims in {(), ("version",)}
-            }
-            if entry["pairs"]:
-                metrics[metric] = entry
-        directions[side] = {"metrics": metrics}
-        if "changed" in data.dims:
-            directions[side]["changed"] = changed_queries(single)
-    return {
-        "cocos": attrs["cocos"],
-        "names": names,
-        "by": attrs.get("by"),
-        "level": float(attrs["level"]),
-        **({"dims": int(attrs["checkpoint_dims"])} if "checkpoint_dims" in attrs else {}),
-        "notes": results.lines(attrs),
-        "directions": directions,
-    }
-
-
-def changed_queries(single: xr.Dataset) -> list[dict[str, Any]]:
-    """Return the queries of one direction that changed most, with both versions of each."""
-    queries = []
-    for place in range(single.sizes["changed"]):
-        query = single.isel(changed=place)
-        if query["changed_index"] < 0:
-            continue
-        entry: dict[str, Any] = {"row": int(query["changed_index"])}
-        if "changed_name" in query:
-            entry["name"] = str(query["changed_name"].item())
-        for version in query["version"].values:
-            values = query.sel(version=version)
-            ranks = {"best_rank": float(values["best_rank"])} if "best_rank" in query else {}
-            entry[str(version)] = {"value": float(values["changed_value"])} | ranks
-        queries.append(entry)
-    return queries
-
-
 def _listed(values: xr.DataArray) -> list:
     return [plain(value) for value in values.values]
-
-
-def _whole(value: Any) -> Any:
-    """Return a number as JSON represents it, an integral one without a fraction."""
-    value = plain(value)
-    return int(value) if value is not None and float(value).is_integer() else value
 
 
 # Measures with a document of their own.
 DOCUMENTS: dict[str, Callable[[xr.Dataset], dict[str, Any]]] = {
     "audit": audit,
     "count": count,
-    "diff": diff,
     "evaluate": evaluate,
     "landscape": landscape,
     "run": run,

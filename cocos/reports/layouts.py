@@ -11,7 +11,7 @@ from cocos.base import terminal
 from cocos.counting import findings, shares
 from cocos.measures.diff import COMPARED, EQUAL_VALUES
 from cocos.reports import documents
-from cocos.reports.tables import TEXT_LENGTH, Table, generic, head, next_steps, spread
+from cocos.reports.tables import TEXT_LENGTH, Table, generic, head, next_steps, number, spread
 
 # Columns of the rules and of the filters of an audit.
 RULE_COLUMNS = {"share": "of negatives", "push_share": "of push", "placebo": "random", "met": "queries"}
@@ -198,12 +198,12 @@ def diff(data: xr.Dataset) -> list[Table]:
     for side, single in results.sides(data).items() if "changed" in data.dims else ():
         digits = 2 if COMPARED.get(by, ("", ""))[1] in TWO_DIGITS else 3
         cells = []
-        for query in documents.changed_queries(single):
-            label = terminal.one_line(f"{query['row']} {query.get('name', '')}".strip(), TEXT_LENGTH)
-            versions = [query[first], query[second]]
-            ranks = [f"{version['best_rank']:.0f}" for version in versions if "best_rank" in version]
-            ranks = ["-" if rank == "nan" else rank for rank in ranks]
-            cells.append((label, *(f"{version['value']:.{digits}f}" for version in versions), *ranks))
+        for place in np.flatnonzero(single["changed_index"].values >= 0):  # -1 where a direction has fewer
+            query = single.isel(changed=place)
+            name = query["changed_name"].item() if "changed_name" in query else ""
+            label = terminal.one_line(f"{int(query['changed_index'])} {name}".strip(), TEXT_LENGTH)
+            ranks = [number(rank) for rank in query["best_rank"].values] if "best_rank" in query else []
+            cells.append((label, *(f"{value:.{digits}f}" for value in query["changed_value"].values), *ranks))
         if cells:
             ranked = [f"rank {name}" for name in names] if "best_rank" in single else []
             headings = ("query", *(f"{by} {name}" for name in names), *ranked)
