@@ -16,6 +16,7 @@ WHAT_HELP = (
     "mining rule (top_k, skip_k, semi_hard)."
 )
 WHAT_DEFAULT = "half and twice the sharpness and batch size, mining rules, another loss"
+BY_HELP = "Quantity to compare: contributing, idle, relative, effective, push or hardest_share."
 EFFECTIVE_HELP = "Find the temperature, scale or margin with this effective number of negatives."
 SETTLES_HELP = "Find where a learned temperature settles, by batch size."
 SIZE_HELP = "Pairs or queries per batch, or `all`; with --settles several, separated by commas."
@@ -26,6 +27,7 @@ def whatif(
     context: typer.Context,
     file: options.File,
     what: Annotated[list[str] | None, option(WHAT_HELP, WHAT_DEFAULT, QUESTION, metavar="NAME=VALUES")] = None,
+    by: Annotated[str | None, option(BY_HELP, "contributing", QUESTION)] = None,
     effective: Annotated[float | None, option(EFFECTIVE_HELP, "", QUESTION)] = None,
     settles: Annotated[bool, option(SETTLES_HELP, "", QUESTION, "--settles")] = False,
     loss: options.Loss = None,
@@ -56,9 +58,9 @@ def whatif(
     Without --effective and --settles, the same batches are replayed with the changes of --what.
     """
     measure = "temperature" if settles else "replay" if effective is None else "solve"
-    for name in options.chosen(context, "what", "eps") if measure != "replay" else ():
+    for name in options.chosen(context, "what", "by", "eps") if measure != "replay" else ():
         raise InputError(f"--{name} does not go with {'--settles' if settles else '--effective'}")
-    values = options.chosen(context, "what", "effective", "eps", *options.SAMPLING)
+    values = options.chosen(context, "what", "by", "effective", "eps", *options.SAMPLING)
     sizes = [options.read_count(size) for size in (batch_size.split(",") if batch_size else ())]
     if len(sizes) > 1 and not settles:
         raise InputError(f"--batch-size {batch_size}: several sizes require --settles")
