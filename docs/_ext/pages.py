@@ -85,11 +85,11 @@ def loss_page(name: str, pictures: Path) -> str:
     cls = type(loss)
     curve, equal = measures.weight_curve(loss, points=POINTS), measures.equivalences(loss)
     saving.save_plot(plots.weight_curve, curve, pictures / f"{name}.svg")
-    card = dict(cards.card(name, curve, equal).rows)
     rows = {
         "command line": f"``--loss {name}``",
         "parameters": ", ".join(f"``{key}={value}``" for key, value in about["parameters"].items()) or "none",
-        **{key: card[key] for key in ("family", "score", "gradient", "couples")},
+        "score": about["metric"].replace("_", " "),
+        **{key: about[key] for key in ("family", "gradient", "couples")},
     }
     text = _title(loss_title(name))
     sought = dict.fromkeys((name, cls.__name__, *aliases(name)))
