@@ -97,8 +97,8 @@ def test_what_has_no_distance_gets_a_sentence(given, sentence):
         measures.dtp(**given)
 
 
-def members(names):
-    return [training_runs.Member.of(Path(name)) for name in names]
+def run(*names):
+    return {Path(name): training_runs.read_step(Path(name)) for name in names}
 
 
 def test_alpha_changes_with_the_phase_and_with_the_class():
@@ -214,9 +214,9 @@ def test_files_are_one_run_and_the_dataset_says_which(folders):
     ],
 )
 def test_steps_are_the_numbers_in_the_names_where_they_ascend(names, steps):
-    assert training_runs.common_steps({"a": members(names)}) == steps
-    other = members(f"e_{place + 50}.pt" for place in range(len(names)))
-    assert training_runs.common_steps({"a": members(names), "b": other}) is None
+    assert training_runs.common_steps([run(*names)]) == steps
+    later = run(*(f"e_{index + 50}.pt" for index in range(len(names))))
+    assert training_runs.common_steps([run(*names), later]) is None
 
 
 def test_the_alpha_that_a_checkpoint_recorded_is_that_of_its_run(folders, monkeypatch):

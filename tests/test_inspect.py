@@ -261,7 +261,7 @@ def test_a_run_lists_its_checkpoints_by_their_steps(tmp_path):
     ],
 )
 def test_steps_are_read_from_names(name, step):
-    assert runs.read_step(name) == step
+    assert runs.read_step(Path(name)) == step
 
 
 def test_weights_of_a_folder_point_to_it(tmp_path):
@@ -284,7 +284,7 @@ def test_a_path_with_a_space_is_quoted_in_the_next_command(tmp_path):
 
 def test_a_folder_of_nothing_is_refused(tmp_path):
     done = call("inspect", tmp_path)
-    assert (done.exit_code, done.stdout) == (2, "") and "no files" in done.stderr
+    assert (done.exit_code, done.stdout) == (2, "") and "no checkpoint" in done.stderr
 
 
 def test_what_is_refused_in_a_folder_is_named(tmp_path, monkeypatch):

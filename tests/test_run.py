@@ -321,9 +321,9 @@ def test_recall_of_a_run_with_proxies_is_among_samples_and_beside_it_is_accuracy
 @pytest.mark.parametrize(
     ("names", "steps", "note"),
     [
-        (("epoch_1.npz", "epoch_1_ema.npz"), [0, 1], "the numbers in the names do not ascend"),
+        (("epoch_1.npz", "epoch_1_ema.npz"), [0, 1], "no ascending numbers in the names"),
         (("epoch_1.npz", "epoch_2.npz", "best.npz"), [1, 2], "left out, without a step in the name: best.npz"),
-        (("a.npz", "b.npz"), [0, 1], "no number in the name of a.npz: steps are 0 to 1"),
+        (("a.npz", "b.npz"), [0, 1], "no ascending numbers in the names: steps are 0 (a.npz) to 1 (b.npz)"),
         (("epoch_7.npz",), [7], ""),
     ],
 )  # fmt: skip
@@ -365,7 +365,7 @@ def test_what_is_no_run_gets_a_sentence(tmp_path, monkeypatch):
         (["begun.jsonl"], "begun.jsonl has no records yet"),
         (["bare.jsonl"], "bare.jsonl is no result of a run, or a damaged one (no loss_parameters)"),
         (["begun.jsonl", "--loss", "triplet"], "--loss: begun.jsonl contains the numbers of one loss"),
-        (["store"], "give store/run.jsonl itself"),
+        (["store"], "store: no checkpoint, expected"),
         (["empty"], "empty: no checkpoint, expected"),
         (["one", "two"], "2 runs: one, two; name one"),
         (["bad"], "none of 2 checkpoints can be measured, all for one reason"),

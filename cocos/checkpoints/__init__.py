@@ -110,11 +110,8 @@ def explain_unknown(file: File) -> str:
     kind = training_data.sniff(file.path) if file.kind in DATA_KINDS else None
     if kind is not None:
         return f"{file.path} is training data ({kind}) without a model: cocos count {name} --model CHECKPOINT"
-    if file.kind == "folder" and (latest := runs.latest(file.path)):
-        return (
-            f"{file.path} is a folder; name a checkpoint in it, such as {shlex.quote(str(file.path / latest))}; "
-            f"cocos inspect {name} lists them"
-        )
+    if file.kind == "folder" and runs.is_run(file.path):
+        return f"{file.path} is the folder of a run; name a checkpoint in it: cocos inspect {name} lists them"
     return describe(file)
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from types import ModuleType
 
 from cocos import data as shelf
-from cocos.base.errors import InputError
+from cocos.base.errors import InputError, UnsafeFile
 from cocos.checkpoints import formats, listing, model_card, recorded, runs
 from cocos.checkpoints.checkpoint import EXAMPLE, EXAMPLE_FILE, Checkpoint, one_sentence
 from cocos.checkpoints.files import DATA_KINDS, TENSOR_KINDS, File, describe, plain
@@ -104,8 +104,8 @@ def _of_none(file: File) -> dict | None:
     advice = describe(file)  # refuses files that require code
     if file.kind in TENSOR_KINDS:
         return None
-    if file.kind == "folder" and (listed := runs.describe(file.path)):
-        return _of_run(file, listed)
+    if file.kind == "folder":
+        return describe_run(file)
     raise InputError(advice)
 
 
@@ -139,18 +139,37 @@ def _next(found: dict) -> str | None:
     return f"cocos count {path}{given} --loss {loss}"
 
 
-def _of_run(folder: File, listed: list[dict]) -> dict:
-    """Describe the checkpoints of a training."""
-    usable = [each["name"] for each in listed if each["format"]]
-    last = shlex.quote(str(folder.path / (usable or [listed[-1]["name"]])[-1]))
-    counted = {each["format"] for each in listed} == {"embeddings"} and len(listed) > 1
+def describe_run(folder: File) -> dict:
+    """Describe the checkpoints of a training run: name, step, bytes, and format or the reason of a refusal."""
+    checkpoints = []
+    for path, step in runs.list_checkpoints(folder.path).items():
+        files = [path] if path.is_file() else [member for member in path.rglob("*") if member.is_file()]
+        entry = {
+            "name": path.relative_to(folder.path).as_posix(),
+            "step": step,
+            "size": sum(member.stat().st_size for member in files),
+            "format": None,
+            "advice": None,
+        }
+        try:
+            file = File(path)
+            format = formats.find(file)
+            entry |= {"format": format and formats.name_of(format), "container": file.kind}
+        except InputError as error:
+            entry |= {"container": "refused" if isinstance(error, UnsafeFile) else "unreadable", "advice": str(error)}
+        checkpoints.append(entry)
+    readable = [entry["name"] for entry in checkpoints if entry["format"]] or [checkpoints[-1]["name"]]
+    if len(checkpoints) > 1 and {entry["format"] for entry in checkpoints} == {"embeddings"}:
+        command = f"cocos run {shlex.quote(str(folder.path))}"
+    else:
+        command = f"cocos inspect {shlex.quote(str(folder.path / readable[-1]))}"
     return {
         "path": str(folder.path),
         "container": folder.kind,
         "format": "run",
-        "checkpoints": listed,
+        "checkpoints": checkpoints,
         "notes": [],
-        "next": f"cocos run {shlex.quote(str(folder.path))}" if counted else f"cocos inspect {last}",
+        "next": command,
     }
 
 

@@ -3,12 +3,15 @@
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 from cocos.base.errors import InputError, nearest
 from cocos.cli import options, output
+
+if TYPE_CHECKING:
+    from cocos.checkpoints import Checkpoint
 
 
 def plot_dtp(context: typer.Context, runs: Sequence[Path]) -> None:
@@ -22,43 +25,53 @@ def plot_dtp(context: typer.Context, runs: Sequence[Path]) -> None:
     out, width, steps = (context.params[name] for name in ("out", "width", "steps"))
     split, device = context.params["split"] or "train", context.params["device"] or "auto"
     saving.inches(width)
-    members_by_run = training_runs.find_runs(list(runs))
-    files = [member.path for members in members_by_run.values() for member in members]
+    steps_by_run = training_runs.find_runs(list(runs))
+    paths_by_run = {name: list(run) for name, run in steps_by_run.items()}
+    files = [path for paths in paths_by_run.values() for path in paths]
     output.check_output(out, context.params["data"], *files, suffixes=(*output.FIGURES, *output.RESULTS))
-    alpha = read_alpha(context.params["alpha"] or (), list(members_by_run))
+    alpha = read_alpha(context.params["alpha"] or (), list(paths_by_run))
     notes = []
-    if steps is None and (steps := training_runs.common_steps(members_by_run)) is None:
-        notes.append(training_runs.explain_order(members_by_run))
+    if steps is None and (steps := training_runs.common_steps(list(steps_by_run.values()))) is None:
+        notes.append(training_runs.explain_order(next(iter(steps_by_run.values()))))
     elif context.params["steps"] is None:
         notes.append(f"steps {', '.join(map(str, steps))}: numbers in the file names")
-    numbers = range(len(next(iter(members_by_run.values())))) if steps is None else steps
+    numbers = range(len(next(iter(paths_by_run.values())))) if steps is None else steps
     opener = partial(options.open_source, context)
     alpha_by_run: dict[str, Any] = {}
-    for name, members in members_by_run.items():
-        last = opener(members[-1].path)
+    for name, paths in paths_by_run.items():
+        last = opener(paths[-1])
         notes += last.notes
         if name in alpha:
             phases = alpha[name]
             values = [next(number for start, number in reversed(phases) if step >= start) for step in numbers]
             alpha_by_run[name] = values if len(phases) > 1 else values[0]
-        elif (recorded := training_runs.recorded_alpha(last)) is not None:
+        elif (recorded := recorded_alpha(last)) is not None:
             alpha_by_run[name] = recorded
-            note = f"alpha of {name}: {recorded:g}, recorded in {members[-1].path}"
-            if training_runs.recorded_alpha(opener(members[0].path)) != recorded:
-                values = [training_runs.recorded_alpha(opener(member.path)) for member in members]
+            note = f"alpha of {name}: {recorded:g}, recorded in {paths[-1]}"
+            if recorded_alpha(opener(paths[0])) != recorded:
+                values = [recorded_alpha(opener(path)) for path in paths]
                 alpha_by_run[name] = [float("nan") if value is None else value for value in values]
                 note += ", different in earlier checkpoints (trained in phases)"
             notes.append(note)
     with output.progress(context.params["quiet"]) as start:
-        measured_runs = {
-            name: training_runs.Series(members, opener, split, device, start(f"measuring {name}"))
-            for name, members in members_by_run.items()
-        }
-        dataset = measures.dtp(measured_runs, steps=steps, alpha=alpha_by_run, **options.chosen(context, "metric"))
+        dataset = measures.dtp(
+            paths_by_run,
+            steps=steps,
+            alpha=alpha_by_run,
+            split=split,
+            device=device,
+            opener=opener,
+            progress=start,
+            **options.chosen(context, "metric"),
+        )
     same_classes(dataset)
-    paths, hashes = zip(*(pair for run in measured_runs.values() for pair in run.seen), strict=True)
-    dataset = dataset.assign_attrs(checkpoint_path="\n".join(paths), checkpoint_sha256="\n".join(hashes))
     output.show(context, dataset, notes=notes, draw=partial(drawing.draw, "dtp", [dataset], width=width))
+
+
+def recorded_alpha(checkpoint: "Checkpoint") -> float | None:
+    """Return the boundary of the warp that a checkpoint was trained with, or None."""
+    parameters = checkpoint.recorded.get("warped_softmax", {}) if checkpoint.trained_with == "warped_softmax" else {}
+    return float(parameters["alpha"]) if "alpha" in parameters else None
 
 
 def read_alpha(texts: Sequence[str], runs: Sequence[str]) -> dict[str, list[tuple[float, float]]]:

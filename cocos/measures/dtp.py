@@ -1,17 +1,20 @@
 """How far do embeddings come to rest from the proxies of their classes, checkpoint by checkpoint?"""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 
 import torch
 import xarray as xr
 from torch import Tensor
 
 import cocos
+from cocos import checkpoints as files
 from cocos import results
 from cocos.base.errors import InputError, nearest
 from cocos.checkpoints import Checkpoint
 from cocos.embeddings import Embeddings, scores
+from cocos.embeddings.options import Progress
 
 DTP_METRICS = ("euclidean", "squared_euclidean", "cosine")
 # Maximum number of classes that a note names.
@@ -29,13 +32,15 @@ DTP_LABELS = {
 
 
 def dtp(
-    runs: Mapping[str, Sequence[Embeddings | Checkpoint | None]],
+    runs: Mapping[str, Sequence[Embeddings | Checkpoint | Path | None]],
     *,
     steps: Sequence[float] | None = None,
     alpha: Mapping[str, float | Sequence[float] | Mapping[int, float]] | None = None,
     metric: str = "euclidean",
     split: str = "train",
     device: str = "auto",
+    opener: Callable[[Path], Checkpoint] = files.open,
+    progress: Progress | None = None,
 ) -> xr.Dataset:
     r"""Distance to proxy (DTP) over the checkpoints of some runs: the mean over classes of the mean over its samples.
 
@@ -46,13 +51,16 @@ def dtp(
 
     Args:
         runs: of each run or function, by its name, one entry a checkpoint: samples with the proxies as candidates
-            (one direction), or checkpoints that give such embeddings. None from there on where a run has diverged.
+            (one direction), checkpoints that give such embeddings, or their paths, of which one is in memory at a time.
+            None from there on where a run has diverged.
         steps: steps of the checkpoints, such as epochs; None: 0, 1, 2 and so on.
         alpha: of some runs, the boundary of their warp, to be marked and compared with where they come to rest: one
             number, one for each step (a training in phases, section IV-B), or class -> number (section III-C).
         metric: distance: euclidean (eq. 9), squared_euclidean or cosine. `cosine` is 1 minus the cosine.
         split: of a checkpoint's data.
         device: where a checkpoint's model runs.
+        opener: opens a path; `cocos.open`, unless models need more than their own files.
+        progress: called with the text "measuring NAME" of each run, and its result with (checkpoints done, number).
 
     Returns:
         `average` (run, step), AvgDTP; `low` and `high` (run, step), the 5th and 95th percentile over the classes;
@@ -90,13 +98,25 @@ def dtp(
     unknown = set(alpha or {}) - set(runs)
     if unknown:
         raise InputError(nearest("run", sorted(unknown)[0], runs))
-    every, left = [], {}
+    every, left, opened = [], {}, []
     for name, run in runs.items():
         every.append([])
-        for entry, step in zip(run, steps, strict=True):
-            embeddings = entry.embed(split=split, device=device) if isinstance(entry, Checkpoint) else entry
+        report = progress and progress(f"measuring {name}")
+        for done, (entry, step) in enumerate(zip(run, steps, strict=True), start=1):
+            checkpoint = opener(entry) if isinstance(entry, Path) else entry
+            embeddings = checkpoint
+            if isinstance(checkpoint, Checkpoint):
+                embeddings = checkpoint.embed(split=split, device=device)
+                opened.append((str(checkpoint.path), checkpoint.sha256))
+                if not embeddings.proxies:
+                    raise InputError(
+                        f"{checkpoint.path}: no class proxies (directions {', '.join(embeddings.directions)}); save "
+                        "them for each checkpoint: numpy.savez(FILE, embeddings=..., labels=..., proxies=...)"
+                    )
             every[-1].append(_by_class(embeddings, metric, f"{name}, step {step}"))
             left[f"{name}, step {step}"] = "" if embeddings is None else _left_out(embeddings)
+            if report:
+                report(done, number)
         missing = [not found for found in every[-1]]
         if missing[0] or missing != sorted(missing):
             raise InputError(
@@ -126,6 +146,9 @@ def dtp(
         since.setdefault(said, what)
     notes = [said if len(since) == 1 else f"{what}: {said}" for said, what in since.items() if said]
     attrs = {"cocos": cocos.__version__, "title": "Distance to proxy", "metric": metric, "notes": "\n".join(notes)}
+    if opened:
+        paths, hashes = zip(*opened, strict=True)
+        attrs |= {"checkpoint_path": "\n".join(paths), "checkpoint_sha256": "\n".join(hashes)}
     there = at.isfinite() & average[:, -1].isfinite()
     if int(there.sum()) >= 3 and len(at[there].unique()) > 1:
         attrs["alpha_correlation"] = float(torch.corrcoef(torch.stack([at[there], average[there, -1]]))[0, 1])

@@ -175,8 +175,9 @@ def _in_order(
         raise InputError("checkpoints: none, expected the folder of a run, its files, or embeddings")
     notes: list[str] = []
     if all(isinstance(each, Path | str) for each in given):
-        members, at, notes = members_of([Path(each) for each in given], steps is not None)
-        entries: list[tuple[str, Any]] = [(each.name, each.path) for each in members]
+        run_steps, notes = find_checkpoints([Path(each) for each in given], steps is not None)
+        at = list(run_steps.values())
+        entries: list[tuple[str, Any]] = [(path.name, path) for path in run_steps]
     else:
         at = list(range(len(given)))
         entries = [(str(getattr(each, "path", k)), each) for k, each in enumerate(given)]
@@ -188,27 +189,26 @@ def _in_order(
     return [(step, *entry) for step, entry in zip(at, entries, strict=True)], notes
 
 
-def members_of(paths: Sequence[Path], given: bool = False) -> tuple[list[training_runs.Member], list[int], list[str]]:
-    """Find the checkpoints of one run, their steps, and notes on both.
+def find_checkpoints(paths: Sequence[Path], steps_given: bool = False) -> tuple[dict[Path, int], list[str]]:
+    """Return the checkpoints of one run with their steps, and notes on both.
 
     Args:
         paths: its folder, or its files.
-        given: the steps are given, so nothing is said of the numbers in the names.
+        steps_given: whether the user gives the steps, so that the numbers in the names do not matter.
     """
     runs = training_runs.find_runs(paths)
     if len(runs) > 1:
         raise InputError(f"{len(runs)} runs: {', '.join(runs)}; name one")
-    ((name, members),) = runs.items()
-    notes, numbered = [], [each for each in members if each.step is not None]
-    if 0 < len(numbered) < len(members):
-        names = [each.name for each in members if each.step is None]
+    (run,) = runs.values()
+    notes, names = [], [path.name for path, step in run.items() if step is None]
+    if 0 < len(names) < len(run):
         more = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
         notes.append(f"left out, without a step in the name: {', '.join(names[:MOST_NAMES])}{more}")
-        members = sorted(numbered, key=lambda each: (each.step, training_runs.natural_key(each.name)))
-    at = training_runs.common_steps({name: members})
-    if at is None and not given:
-        notes.append(training_runs.explain_order({name: members}))
-    return members, list(range(len(members))) if at is None else at, notes
+        run = {path: step for path, step in run.items() if step is not None}
+    steps = training_runs.common_steps([run])
+    if steps is None and not steps_given:
+        notes.append(training_runs.explain_order(run))
+    return dict(zip(run, steps or range(len(run)), strict=True)), notes
 
 
 @dataclass
@@ -375,10 +375,8 @@ def _other_data(evaluated: Path | str | None, steps: Sequence[int]) -> training_
         return None
     if training_data.sniff(path):
         return training_data.find(path)
-    members, at, _ = members_of([path])
-    return {
-        (steps[0] if len(members) == len(steps) == 1 else each): m.path for each, m in zip(at, members, strict=True)
-    }
+    run, _ = find_checkpoints([path])
+    return {(steps[0] if len(run) == len(steps) == 1 else step): checkpoint for checkpoint, step in run.items()}
 
 
 def _measured(
