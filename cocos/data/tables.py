@@ -2,9 +2,11 @@
 
 import csv
 import gzip
+import importlib
 import io
 import json
 import math
+import re
 import zipfile
 import zlib
 from collections.abc import Callable, Generator, Iterator, Sequence
@@ -17,6 +19,7 @@ from cocos.base.errors import InputError, unreachable
 
 HEAD = 2**20  # bytes read to recognise a table
 DELIMITERS = ("\t", ",", ";")
+LIST_OF_OBJECTS = re.compile(r"\s*\[\s*\{")  # one JSON document, unlike a row that is a list
 LIST_COLUMNS = ("anchor", "positive")  # names of the first two entries of a row that is a list; negatives follow
 
 
@@ -46,8 +49,6 @@ def missing(value: Any) -> bool:
 
 def require(*packages: str, path: Path) -> list[Any]:
     """Import the optional packages that read a file."""
-    import importlib
-
     try:
         return [importlib.import_module(package) for package in packages]
     except ImportError:
@@ -56,7 +57,7 @@ def require(*packages: str, path: Path) -> list[Any]:
 
 
 @contextmanager
-def readable(path: Path) -> Generator[None]:
+def readable(path: Path | str) -> Generator[None]:
     """Turn the errors of a damaged file into one message."""
     try:
         yield
@@ -69,7 +70,7 @@ def readable(path: Path) -> Generator[None]:
         raise InputError(f"{path}, line {line}: not UTF-8 ({error.reason} at byte {error.start})") from None
     except KeyError as error:
         raise InputError(f"{path}: no {error}; write or copy it again") from None
-    except (AttributeError, EOFError, ValueError, TypeError, RecursionError, zipfile.BadZipFile, zlib.error) as error:
+    except (AttributeError, EOFError, ValueError, TypeError, RuntimeError, zipfile.BadZipFile, zlib.error) as error:
         reason = " ".join(str(error).split())[:120] or type(error).__name__
         raise InputError(f"{path} is damaged ({reason}); write or copy it again") from None
 
@@ -85,21 +86,13 @@ def read_bytes(path: Path, size: int = -1) -> bytes:
 def read_text(path: Path) -> str:
     """Read a UTF-8 text file, which may be gzipped."""
     with readable(path):
-        text = read_bytes(path).decode("utf-8-sig")
-    if "\0" in text:
-        line = 1 + text[: text.index("\0")].count("\n")
-        raise InputError(f"{path}, line {line}: a zero character")
-    return text
+        return read_bytes(path).decode("utf-8-sig")
 
 
 def read_json(path: Path) -> Any:
     """Read a JSON file."""
-    try:
+    with readable(path):
         return json.loads(read_text(path))
-    except (ValueError, RecursionError) as error:
-        if isinstance(error, InputError):
-            raise
-        raise InputError(f"{path} is not readable as JSON ({str(error)[:120]}); copy it again") from None
 
 
 def delimiter_of(head: bytes) -> str | None:
@@ -119,19 +112,18 @@ def column_names(path: Path) -> tuple[str, ...]:
     if head.startswith(b"PAR1"):
         return read_parquet(path).names
     try:
-        return text_column_names(head.removeprefix(b"\xef\xbb\xbf").lstrip())
+        return text_column_names(head.decode("utf-8-sig", "ignore").lstrip())
     except (csv.Error, ValueError, RecursionError):
         return ()
 
 
-def text_column_names(head: bytes) -> tuple[str, ...]:
+def text_column_names(text: str) -> tuple[str, ...]:
     """Return the column names of JSON rows or delimited text; empty for a single JSON object, such as a setting."""
-    if head[:1] not in {b"{", b"["}:
-        delimiter, line = delimiter_of(head), head.partition(b"\n")[0].decode().rstrip("\r")
-        fields = next(csv.reader([line], delimiter=delimiter)) if delimiter else ()
+    if text[:1] not in {"{", "["}:
+        delimiter = delimiter_of(text.encode())
+        fields = next(csv.reader(text.splitlines()[:1], delimiter=delimiter)) if delimiter else ()
         return tuple(field.strip() for field in fields)
-    text = head.decode("utf-8", "ignore")
-    is_list = text[0] == "[" and text[1:].lstrip()[:1] == "{"
+    is_list = LIST_OF_OBJECTS.match(text) is not None
     row, end = json.JSONDecoder().raw_decode(text, text.index("{") if is_list else 0)
     if isinstance(row, list):
         return tuple(list_row(row))
@@ -174,9 +166,7 @@ def read(path: Path, names: Sequence[str] = ()) -> Table:
     if head.startswith(b"PAR1"):
         return read_parquet(path)
     text = read_text(path)
-    if not text.strip():
-        raise InputError(f"{path} is empty; expected a table with one row per pair or text")
-    if text.lstrip()[0] in "{[":
+    if text.lstrip()[:1] in {"{", "["}:
         return read_objects(path, text)
     if (delimiter := delimiter_of(head)) is None:
         raise InputError(f"{path}: not a table, expected JSON lines, text with a header (CSV, TSV) or parquet")
@@ -185,44 +175,33 @@ def read(path: Path, names: Sequence[str] = ()) -> Table:
 
 def read_parquet(path: Path) -> Table:
     """Open a parquet file, whose columns are read on demand."""
-    parquet, arrow = require("pyarrow.parquet", "pyarrow", path=path)
-    try:
-        file = parquet.ParquetFile(path)
-    except (arrow.ArrowException, OSError, ValueError) as error:
-        reason = " ".join(str(error).split())[:120]
-        raise InputError(f"{path} is a damaged parquet file ({reason}); write it again") from None
+    (parquet,) = require("pyarrow.parquet", path=path)
 
     def column(name: str) -> list[Any]:
-        try:
+        with readable(path):
             return file.read([name]).column(0).to_pylist()
-        except (arrow.ArrowException, OSError, ValueError) as error:
-            reason = " ".join(str(error).split())[:120]
-            raise InputError(f"{path}, {name}: damaged ({reason}); write it again") from None
 
+    with readable(path):
+        file = parquet.ParquetFile(path)
     return Table(path, tuple(file.schema_arrow.names), file.metadata.num_rows, column, "row {}".format)
 
 
 def read_objects(path: Path, text: str) -> Table:
     """Read JSON lines, or one JSON list, of objects or of lists of an anchor, its positive and its negatives."""
-    if text.lstrip()[0] == "[" and text.lstrip()[1:].lstrip()[:1] == "{":
-        rows = [(f"row {number}", row) for number, row in enumerate(read_json(path))]
+    if LIST_OF_OBJECTS.match(text):
+        rows = {f"row {number}": row for number, row in enumerate(read_json(path))}
     else:
-        rows = []
+        rows = {}
         for number, line in enumerate(text.split("\n"), 1):
             if line.strip():
-                try:
-                    rows.append((f"line {number}", json.loads(line)))
-                except (ValueError, RecursionError) as error:
-                    raise InputError(f"{path}, line {number}: no JSON ({error}): {line.strip()[:60]!r}") from None
-    objects = []
-    for line, row in rows:
-        if not isinstance(row, dict | list):
+                with readable(f"{path}, line {number}"):
+                    rows[f"line {number}"] = json.loads(line)
+    objects = [list_row(row) if isinstance(row, list) else row for row in rows.values()]
+    for line, row in zip(rows, objects, strict=True):
+        if not isinstance(row, dict):
             raise InputError(f"{path}, {line}: {str(row)[:60]!r}, expected an object such as {{'query': ..., ...}}")
-        objects.append(list_row(row) if isinstance(row, list) else row)
     names = tuple(dict.fromkeys(name for row in objects for name in row))
-    return Table(
-        path, names, len(rows), lambda name: [row.get(name) for row in objects], lambda number: rows[number][0]
-    )
+    return Table(path, names, len(rows), lambda name: [row.get(name) for row in objects], list(rows).__getitem__)
 
 
 def read_delimited(path: Path, text: str, delimiter: str, names: Sequence[str]) -> Table:
@@ -230,21 +209,15 @@ def read_delimited(path: Path, text: str, delimiter: str, names: Sequence[str]) 
     quoting = csv.QUOTE_NONE if names else csv.QUOTE_MINIMAL
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, quoting=quoting)
     try:
-        lines = [(reader.line_num, row) for row in reader if row]
+        lines = [(f"line {reader.line_num}", row) for row in reader if row]
     except csv.Error as error:
         raise InputError(f"{path}, line {reader.line_num}: {error}; is a quotation mark missing?") from None
     header = list(names) if names else [name.strip() for name in lines.pop(0)[1]]
     if repeated := [name for name in header if header.count(name) > 1]:
         raise InputError(f"{path}: column {repeated[0]!r} occurs twice in the first line, expected unique names")
-    for number, row in lines:
+    for line, row in lines:
         if len(row) != len(header):
             expected = f"expected {len(header)} ({', '.join(header[:8])})"
-            raise InputError(f"{path}, line {number}: {len(row)} fields, {expected}; quote a field with {delimiter!r}")
-    index = {name: number for number, name in enumerate(header)}
-    return Table(
-        path,
-        tuple(header),
-        len(lines),
-        lambda name: [row[index[name]] for _, row in lines],
-        lambda number: f"line {lines[number][0]}",
-    )
+            raise InputError(f"{path}, {line}: {len(row)} fields, {expected}; quote a field with {delimiter!r}")
+    columns = {name: [row[index] for _, row in lines] for index, name in enumerate(header)}
+    return Table(path, tuple(header), len(lines), columns.__getitem__, lambda row: lines[row][0])
