@@ -1,13 +1,14 @@
 """Tables of texts: pairs with hard negatives, or texts with labels (JSON lines, CSV, TSV, parquet, also gzipped)."""
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
-from torch import Tensor
 
 from cocos.base.errors import InputError, nearest
 from cocos.data import tables
@@ -17,15 +18,12 @@ from cocos.data.training_set import Side, TrainingSet
 OPTIONS = ("columns",)
 # Column names of each role, in order of precedence.
 COLUMNS = {
-    "query": ("anchor", "query", "question", "sentence1", "sentence_1", "sentence_A", "text1", "premise", "source"),
-    "positive": (
-        *("positive", "pos", "candidate", "passage", "answer", "document", "context", "response", "sentence2"),
-        *("sentence_2", "sentence_B", "text2", "hypothesis", "target"),
-    ),
-    "text": ("text", "sentence", "content", "captions", "set", "texts", "sentences", "paraphrases"),
-    "label": ("label", "labels", "class", "category", "group", "group_id", "cluster", "intent", "label_text"),
-    "match": ("match", "is_match", "is_duplicate", "label", "score", "similarity", "similarity_score", "gold_label"),
-    "group": ("group", "group_id"),
+    "query": ("anchor", "query", "question", "sentence1", "premise"),
+    "positive": ("positive", "pos", "candidate", "passage", "answer", "document", "sentence2", "hypothesis"),
+    "text": ("text", "sentence", "texts", "sentences", "set"),
+    "label": ("label", "labels", "class", "category", "group", "cluster", "intent"),
+    "match": ("match", "is_duplicate", "label", "score"),
+    "group": ("group",),
 }
 ROLES = (*COLUMNS, "negative")
 NEGATIVE = re.compile(r"(hard_?)?neg(ative)?s?(_?\d+)?|contradiction", re.IGNORECASE)
@@ -36,8 +34,6 @@ SPLIT_FILE = re.compile(
 )
 ALL_ROWS = "all"  # split with the rows of all others
 MATCHES = {"1": True, "1.0": True, "true": True, "0": False, "0.0": False, "false": False}
-
-Columns = Mapping[str, Sequence[str]]  # role -> column names
 
 
 @dataclass(frozen=True)
@@ -59,28 +55,6 @@ class Example:
     group: str | None = None
 
 
-class Groups:
-    """Disjoint sets of texts: union-find with path halving."""
-
-    def __init__(self) -> None:
-        self.index: dict[Any, int] = {}
-        self.parent: list[int] = []
-
-    def root(self, key: Any) -> int:
-        """Return the number of the set of a text, which is added if it is new."""
-        node = self.index.setdefault(key, len(self.parent))
-        if node == len(self.parent):
-            self.parent.append(node)
-        while self.parent[node] != node:
-            self.parent[node] = node = self.parent[self.parent[node]]
-        return node
-
-    def join(self, key: Any, other: Any) -> None:
-        """Unite the sets of two texts."""
-        first, second = sorted((self.root(key), self.root(other)))
-        self.parent[second] = first
-
-
 def paired_texts(examples: Iterable[Example], name: str, split: str, *, equal_texts_match: bool = True) -> TrainingSet:
     """Build a training set of pairs.
 
@@ -88,89 +62,75 @@ def paired_texts(examples: Iterable[Example], name: str, split: str, *, equal_te
     share a text or a group. Hard negatives are candidates. With `equal_texts_match=False`, a query and a candidate with
     the same text are not a pair, unless they are one of the examples.
     """
+    from scipy.sparse import coo_array  # slow to import, and only pairs need it
+    from scipy.sparse.csgraph import connected_components
 
-    def key(query: str) -> Any:  # of a query among the texts
+    def key(query: str) -> Any:
         return query if equal_texts_match else ("query", query)
 
-    rows, groups, pairs = list(examples), Groups(), 0
+    examples, notes = list(examples), []
     queries: dict[str, int] = {}
     candidates: dict[str, int] = {}
-    for row in rows:
-        for query in row.queries:
+    nodes: dict[Any, int] = {}  # of the graph with an edge from each query to its positives and its group
+    edges: list[tuple[int, int]] = []
+    for example in examples:
+        for query in example.queries:
             queries.setdefault(query, len(queries))
-            groups.root(key(query))
-            for positive in row.positives:
+            node = nodes.setdefault(key(query), len(nodes))
+            for positive in example.positives:
                 candidates.setdefault(positive, len(candidates))
-                groups.join(key(query), positive)
-                pairs += 1
-    if not pairs:
+                edges.append((node, nodes.setdefault(positive, len(nodes))))
+    if not edges:
         raise InputError(f"{name}, {split}: no row has a positive")
-    for row in rows:
-        if row.group is not None:
-            for query in row.queries:
-                groups.join(key(query), ("group", row.group))
-    group = {text: groups.root(text) for text in groups.index}
-    repeats, notes = (pairs - len(queries), pairs - len(candidates)), []
+    repeats = len(edges) - len(queries), len(edges) - len(candidates)
+    pairs = f"{name}, {split}: {len(edges)} pairs: {repeats[0]} repeat a query and {repeats[1]} a positive"
+    for example in examples:
+        if example.group is not None:
+            node = nodes.setdefault(("group", example.group), len(nodes))
+            edges += [(nodes[key(query)], node) for query in example.queries]
+    graph = coo_array((np.ones(len(edges)), np.array(edges).T), shape=(len(nodes), len(nodes)))
+    components = connected_components(graph, directed=False)[1]
+    first_nodes = np.unique(components, return_index=True)[1]
+    group = dict(zip(nodes, first_nodes[components].tolist(), strict=True))
     if any(repeats):
-        texts = dict.fromkeys([*map(key, queries), *candidates])
-        sizes = torch.tensor([group[text] for text in texts]).unique(return_counts=True)[1]
+        sizes = Counter(group[text] for text in {*map(key, queries), *candidates})
         notes.append(
-            f"{name}, {split}: {pairs} pairs: {repeats[0]} repeat a query and {repeats[1]} a positive; pairs that "
-            f"share a text are one group ({len(sizes)} groups, the largest with {int(sizes.max())} texts)"
+            f"{pairs}; pairs that share a text are one group ({len(sizes)} groups, the largest with "
+            f"{max(sizes.values())} texts)"
         )
-    hard: dict[int, dict[int, None]] = {}
+
+    negatives: list[dict[int, None]] = [{} for _ in queries]
     conflicts: list[str] = []
-    for row in rows:
-        for query in row.queries:
-            negatives = hard.setdefault(queries[query], {})
-            for text in row.negatives:
+    for example in examples:
+        for query in example.queries:
+            for text in example.negatives:
                 if group.get(text) == group[key(query)]:
-                    conflicts.append(row.where)
+                    conflicts.append(example.where)
                     continue
-                group.setdefault(text, len(groups.parent) + len(group))
-                negatives[candidates.setdefault(text, len(candidates))] = None
+                group.setdefault(text, len(nodes) + len(group))
+                negatives[queries[query]][candidates.setdefault(text, len(candidates))] = None
     if conflicts:
         notes.append(
             f"{name}, {split}: {len(conflicts)} hard negatives are left out, since they are in the group of their "
             f"query (the first: {conflicts[0]})"
         )
-
-    query = Side(tuple(queries), "text", torch.tensor([group[key(text)] for text in queries]))
-    candidate = Side(tuple(candidates), "text", torch.tensor([group[text] for text in candidates]))
-    negatives = negative_rows(hard, len(queries))
-    return TrainingSet(query, candidate, name, split, negatives=negatives, notes=tuple(notes))
-
-
-def negative_rows(hard: dict[int, dict[int, None]], queries: int) -> Tensor | None:
-    """Return the candidate rows of the hard negatives of each query, (Q, K), -1 for none; None without any."""
-    width = max(map(len, hard.values()), default=0)
-    rows = torch.full((queries, width), -1)
-    for query, candidates in hard.items():
-        rows[query, : len(candidates)] = torch.tensor(list(candidates), dtype=torch.int64)
-    return rows if width else None
+    width = max(map(len, negatives))
+    return TrainingSet(
+        Side(tuple(queries), "text", torch.tensor([group[key(text)] for text in queries])),
+        Side(tuple(candidates), "text", torch.tensor([group[text] for text in candidates])),
+        name,
+        split,
+        negatives=torch.tensor([[*rows, *[-1] * (width - len(rows))] for rows in negatives]) if width else None,
+        notes=tuple(notes),
+    )
 
 
 def labelled_texts(examples: Iterable[Example], name: str, split: str) -> TrainingSet:
     """Build a labelled set of texts."""
-    texts: list[str] = []
-    labels: list[int] = []
-    number: dict[str | None, int] = {}
-    first_label: dict[str, int] = {}
-    conflicts: list[str] = []
-    for row in examples:
-        label = number.setdefault(row.group, len(number))
-        for text in row.queries:
-            if first_label.setdefault(text, label) != label:
-                conflicts.append(row.where)
-            texts.append(text)
-            labels.append(label)
-    notes = ()
-    if conflicts:
-        notes = (
-            f"{name}, {split}: {len(conflicts)} texts have several labels, and are negatives of themselves "
-            f"(the first: {conflicts[0]})",
-        )
-    return TrainingSet(Side(tuple(texts), "text", torch.tensor(labels)), None, name, split, notes=notes)
+    rows = [(text, example.group) for example in examples for text in example.queries]
+    number = {label: index for index, label in enumerate(dict.fromkeys(label for _, label in rows))}
+    labels = torch.tensor([number[label] for _, label in rows])
+    return TrainingSet(Side(tuple(text for text, _ in rows), "text", labels), None, name, split)
 
 
 def split_files(path: Path) -> dict[str, list[Path]]:
@@ -208,14 +168,14 @@ def with_all(names: Iterable[str]) -> tuple[str, ...]:
     return unique if len(unique) < 2 or ALL_ROWS in unique else (*unique, ALL_ROWS)
 
 
-def load(split: str, path: Path, columns: Mapping[str, Any] | str | None = None) -> TrainingSet:
+def load(split: str, path: Path, columns: str | None = None) -> TrainingSet:
     """Load the texts of one split.
 
     Args:
         split: one of `splits`; `all` for every row, unless a split has that name.
         path: of the file, or of a folder with one file per split.
-        columns: role -> column name (several for `negative`), or text such as query=title,negative=wrong_1,wrong_2;
-            roles are query, positive, negative, match (1 if the texts of a row match), group; or text, label.
+        columns: of each role, such as `query=title,negative=wrong_1,wrong_2`; roles are query, positive, negative,
+            match (1 if the texts of a row match), group; or text, label.
 
     Returns:
         Queries and candidates (`q2c`, `c2q`), or a labelled set (`s2s`).
@@ -232,31 +192,23 @@ def load(split: str, path: Path, columns: Mapping[str, Any] | str | None = None)
 
 
 def load_tables(
-    parts: Sequence[Table],
-    path: Path,
-    name: str,
-    split: str,
-    columns: Mapping[str, Any] | str | None,
-    *,
-    by_column: bool = False,
+    parts: Sequence[Table], path: Path, name: str, split: str, columns: str | None, *, by_column: bool = False
 ) -> TrainingSet:
     """Build a training set from tables with the same columns; `by_column`: the column `split` selects the rows."""
     names = tuple(dict.fromkeys(column for table in parts for column in table.names))
     named = parse_columns(columns)
-    for column in (column for group in named.values() for column in group):
-        if column not in names:
-            raise InputError(nearest(f"column of {path}", column, names))
+    if unknown := [column for group in named.values() for column in group if column not in names]:
+        raise InputError(nearest(f"column of {path}", unknown[0], names))
     chosen = choose_columns(names, named)
     if chosen is None:
         raise InputError(
-            f"{path}: columns {', '.join(map(str, names[:12])) or 'none'}, expected one of "
-            f"{', '.join(COLUMNS['query'][:3])}, ... and one of {', '.join(COLUMNS['positive'][:5])}, ...; or one of "
-            f"{', '.join(COLUMNS['text'][:3])}, ... and one of {', '.join(COLUMNS['label'][:3])}, ...; others: "
-            "cocos encode --columns query=NAME,positive=NAME or text=NAME,label=NAME"
+            f"{path}: columns {', '.join(names[:12]) or 'none'}, expected query and positive, or text and label; name "
+            "others: cocos encode --columns query=NAME,positive=NAME or text=NAME,label=NAME"
         )
     selected = [(table, select_rows(table, split) if by_column else range(table.rows)) for table in parts]
-    if not any(rows for _, rows in selected):
-        raise InputError(f"{parts[0].path}, {split}: no row, expected at least two")
+    count, total = sum(len(rows) for _, rows in selected), sum(table.rows for table in parts)
+    if not count:
+        raise InputError(f"{path}, {split}: no row, expected at least two")
     examples = (example for table, rows in selected for example in read_examples(table, rows, chosen))
     training = (paired_texts if "query" in chosen else labelled_texts)(examples, name, split)
     notes = list(training.notes)
@@ -265,58 +217,46 @@ def load_tables(
         notes.append(f"{name}: columns {','.join(words)}, chosen by name")
     if unused := [column for column in names if column not in sum(chosen.values(), ("split",))]:
         notes.append(f"{name}: columns not used: {', '.join(unused[:8])}")
-    total, count = sum(table.rows for table in parts), sum(len(rows) for _, rows in selected)
     if count < total:
         notes.append(f"{name}: {count} of {total} rows are in split {split} (column split); --split {ALL_ROWS} for all")
     return replace(training, notes=tuple(notes))
 
 
-def parse_columns(columns: Mapping[str, Any] | str | None) -> dict[str, tuple[str, ...]]:
-    """Return the columns that the user named, by role."""
-    if not isinstance(columns, Mapping | str | None):
-        raise InputError(f"columns: {str(columns)[:60]}, expected names by role, such as query=NAME")
+def parse_columns(columns: str | None) -> dict[str, tuple[str, ...]]:
+    """Return the columns that the user named, by role: `query=title,negative=wrong_1,wrong_2`."""
     named: dict[str, tuple[str, ...]] = {}
-    if isinstance(columns, str):
-        role = ""
-        for part in columns.split(","):
-            before, sign, after = part.partition("=")
-            role = before.strip() if sign else role
-            named[role] = (*named.get(role, ()), (after if sign else part).strip())
-    else:
-        for role, names in (columns or {}).items():
-            named[role] = tuple(names) if isinstance(names, list | tuple) else (names,)
+    role = ""
+    for part in columns.split(",") if columns else ():
+        before, sign, after = part.partition("=")
+        role = before.strip() if sign else role
+        named[role] = (*named.get(role, ()), (after if sign else part).strip())
     for role, names in named.items():
-        if not isinstance(role, str) or not all(isinstance(name, str) for name in names):
-            raise InputError(f"columns: {str(role)[:40]} is {str(names)[:60]}, expected a name")
         if role not in ROLES:
             raise InputError(nearest("role of a column", role, ROLES) + "; write it as query=NAME")
-        if len(names) != 1 and role != "negative":
-            raise InputError(f"columns: {role} is {', '.join(names) or 'no column'}, expected one name")
+        if len(names) > 1 and role != "negative":
+            raise InputError(f"columns: {role} is {', '.join(names)}, expected one name")
     return named
 
 
-def choose_columns(names: Sequence[str], named: Columns) -> dict[str, tuple[str, ...]] | None:
+def choose_columns(names: Sequence[str], named: dict[str, tuple[str, ...]]) -> dict[str, tuple[str, ...]] | None:
     """Return the columns of each role, those that were named first; None if the table has no texts."""
     lower = {name.lower(): name for name in reversed(names)}
 
-    def column(role: str) -> tuple[str, ...] | None:
-        by_name = (lower[name.lower()] for name in COLUMNS[role] if name.lower() in lower)
-        return tuple(named[role]) if role in named else next(((name,) for name in by_name), None)
+    def column(role: str) -> tuple[str, ...]:
+        by_name = ((lower[name],) for name in COLUMNS[role] if name in lower)
+        return named.get(role) or next(by_name, ())
 
     if column("query") and column("positive") and "text" not in named:
-        negatives = tuple(named.get("negative", [name for name in names if NEGATIVE.fullmatch(name)]))
-        names_both = {"query", "positive"} <= named.keys()
-        optional = {
-            "negative": negatives,
-            "match": named.get("match") if names_both else column("match"),
-            "group": column("group"),
-        }
-        chosen = {"query": column("query"), "positive": column("positive"), **optional}
+        negatives = named.get("negative", tuple(name for name in names if NEGATIVE.fullmatch(name)))
+        # A column that is named like `match` is read only if the columns of the texts are not named by the user.
+        match = named.get("match", ()) if {"query", "positive"} <= named.keys() else column("match")
+        chosen = {"query": column("query"), "positive": column("positive"), "negative": negatives, "match": match}
+        chosen["group"] = column("group")
     elif column("text") and not {"query", "positive"} & named.keys():
         chosen = {"text": column("text"), "label": column("label")}
     else:
         return None
-    return {role: tuple(group) for role, group in chosen.items() if group}
+    return {role: group for role, group in chosen.items() if group}
 
 
 def select_rows(table: Table, split: str) -> Sequence[int]:
@@ -327,41 +267,45 @@ def select_rows(table: Table, split: str) -> Sequence[int]:
     return range(table.rows) if split == ALL_ROWS and not rows else rows
 
 
-def read_examples(table: Table, rows: Sequence[int], chosen: Columns) -> Iterator[Example]:
+def read_examples(table: Table, rows: Sequence[int], columns: dict[str, tuple[str, ...]]) -> Iterator[Example]:
     """Yield the texts of each row."""
-    values = {name: table.column(name) for group in chosen.values() for name in group if name in table.names}
-
-    def cell(role: str, row: int) -> Any:
-        return values[chosen[role][0]][row]
-
+    cells = {
+        name: table.column(name) if name in table.names else [None] * table.rows
+        for names in columns.values()
+        for name in names
+    }
     for row in rows:
         where = f"{table.path}, {table.line(row)}"
-        at = {role: f"{where}: {group[0]}" for role, group in chosen.items()}
-        if "text" in chosen and "label" in chosen:
-            yield Example(
-                where, read_texts(cell("text", row), at["text"]), group=read_label(cell("label", row), at["label"])
-            )
+        values = {role: [(f"{where}: {name}", cells[name][row]) for name in names] for role, names in columns.items()}
+        texts = {
+            role: [text for place, value in values.get(role, ()) for text in read_texts(value, place)]
+            for role in ("text", "query", "positive")
+        }
+        negatives = [
+            text
+            for place, value in values.get("negative", ())
+            if not missing(value)
+            for text in read_texts(value, place)
+        ]
+        if "text" in columns:
+            place, value = values["text"][0]
+            if "label" not in columns and not isinstance(value, list):
+                raise InputError(f"{place} has no label, expected a list of texts, or --columns text=NAME,label=NAME")
+            yield Example(where, texts["text"], group=read_label(*values["label"][0]) if "label" in columns else where)
             continue
-        if "text" in chosen:
-            texts = cell("text", row)
-            if not isinstance(texts, list):
+        positives = texts["positive"]
+        if "match" in columns:
+            place, value = values["match"][0]
+            match = MATCHES.get(str(value).strip().lower())
+            if match is None:
                 raise InputError(
-                    f"{at['text']} is one text without a label, expected a list of texts, or a column of labels: "
-                    "cocos encode --columns text=NAME,label=NAME"
+                    f"{place} is {str(value)[:60]!r}, expected 1 if the texts of a row match and 0 if they do not; to "
+                    "count every row as a match, name both: cocos encode --columns query=NAME,positive=NAME"
                 )
-            yield Example(where, read_texts(texts, at["text"]), group=where)
-            continue
-        queries, positives = (read_texts(cell(role, row), at[role]) for role in ("query", "positive"))
-        negatives = []
-        for name in chosen.get("negative", ()):
-            if name in values and not missing(values[name][row]):
-                negatives += read_texts(values[name][row], f"{where}: {name}")
-        if "match" in chosen and not read_match(cell("match", row), at["match"]):
-            positives, negatives = [], [*positives, *negatives]
-        group = None
-        if "group" in chosen and not missing(cell("group", row)):
-            group = read_label(cell("group", row), at["group"])
-        yield Example(where, queries, positives, negatives, group)
+            positives, negatives = (positives, negatives) if match else ([], [*positives, *negatives])
+        has_group = "group" in columns and not missing(values["group"][0][1])
+        group = read_label(*values["group"][0]) if has_group else None
+        yield Example(where, texts["query"], positives, negatives, group)
 
 
 def read_texts(value: Any, where: str) -> list[str]:
@@ -373,21 +317,10 @@ def read_texts(value: Any, where: str) -> list[str]:
     return texts
 
 
-def read_label(value: Any, where: str) -> str:
+def read_label(where: str, value: Any) -> str:
     """Return a label, text or an integer, as text."""
     if isinstance(value, float) and value.is_integer():
         value = int(value)
     if missing(value) or not isinstance(value, str | int) or str(value).strip().lower() == "nan":
         raise InputError(f"{where} is {str(value)[:60]!r}, expected text or an integer; correct or remove the row")
     return str(value)
-
-
-def read_match(value: Any, where: str) -> bool:
-    """Return whether the texts of a row match: 1 or 0."""
-    match = MATCHES.get(str(value).strip().lower())
-    if match is None:
-        raise InputError(
-            f"{where} is {str(value)[:60]!r}, expected 1 if the texts of a row match and 0 if they do not; to count "
-            "every row as a match, name both: cocos encode --columns query=NAME,positive=NAME"
-        )
-    return match

@@ -1,6 +1,5 @@
 """Hugging Face datasets saved with `save_to_disk`: texts in Arrow files."""
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +36,7 @@ def splits(path: Path) -> tuple[str, ...]:
     return with_all(open_datasets(path))
 
 
-def load(split: str, path: Path, columns: Mapping[str, Any] | str | None = None) -> TrainingSet:
+def load(split: str, path: Path, columns: str | None = None) -> TrainingSet:
     """Load the texts of one split.
 
     Args:
