@@ -110,7 +110,6 @@ def test_the_command_prints_a_line_a_step_and_what_to_type_next(folder):
     assert [line for line in lines if line.startswith("10 ")]
     assert lines[0].startswith("no detector fires") and "3 checkpoints, step 2 to 100" in lines
     assert re.search(r"no detector fires: \d+ of \d+ detectors were watching; \d+ cannot see this loss \(", done.stdout)
-    assert "column loss: value of ntxent on these batches, whichever loss the training logged" in " ".join(lines)
     options = "--loss ntxent -p temperature=0.2 --batch-size 20"
     assert f"next: cocos run {folder} {options} --out run.png" in lines
     diff = next(line for line in lines if "cocos diff" in line)
@@ -171,8 +170,7 @@ def test_a_store_is_read_by_the_same_command(tmp_path, monkeypatch):
     assert call("run.jsonl", "--out", "run.png").exit_code == 0
     data = measures.run("run.jsonl")
     assert [each["detector"] for each in episodes(data)].count("collapse") == 1
-    begins = next(each["first"] for each in episodes(data) if each["detector"] == "collapse")
-    assert str(begins) in {row[0] for row in table(data).rows} and len(table(data).rows) < 40
+    assert [row[0] for row in table(data).rows][11:14] == ["55", "16 more (--json)", "140"]
 
 
 def test_a_column_of_a_run_has_one_meaning(tmp_path):
@@ -192,11 +190,10 @@ def test_a_column_of_a_run_has_one_meaning(tmp_path):
         assert document["contributing"] == [each.get("contributing") for each in directions]
         assert document["relative"] == [14.5, 14.5]
         assert call(path, "--out", tmp_path / "run.png").exit_code == 0
-    assert found["unknown"].columns[1:4] == ("relative", "effective", "unpushed %")
-    assert found["unknown"].rows[0][1:4] == ("14.50", "9.0", "25")
-    assert found["known"].columns[1:4] == found["some"].columns[1:4] == ("contributing", "effective", "idle %")
-    assert found["known"].rows[1][1:4] == ("1.25", "9.0", "50") and found["some"].rows[1][1:4] == ("-", "9.0", "-")
-    assert "own push" in found["unknown"].notes[0] and "own push" not in found["known"].notes[0]
+    assert found["unknown"].columns[1:4] == ("relative", "unpushed %", "effective")
+    assert found["unknown"].rows[0][1:4] == ("14.50", "25", "9.0")
+    assert found["known"].columns[1:4] == found["some"].columns[1:4] == ("contributing", "idle %", "effective")
+    assert found["known"].rows[1][1:4] == ("1.25", "50", "9.0") and found["some"].rows[1][1:4] == ("-", "-", "9.0")
 
 
 @pytest.mark.parametrize("kind", ["labelled", "distractors"])
@@ -315,7 +312,6 @@ def test_recall_of_a_run_with_proxies_is_among_samples_and_beside_it_is_accuracy
     assert {"accuracy", "R@1", "DTP"} <= set(said.columns)
     shown = [float(row[said.columns.index("R@1")]) for row in said.rows]
     assert shown == [round(value, 1) for value in among]
-    assert any(f"R@1 s2s: best at step {int(np.argmax(among))}" in line for line in said.head)
 
 
 @pytest.mark.parametrize(
