@@ -2,7 +2,8 @@
 
 from typing import Any
 
-from cocos.embeddings.embeddings import Embeddings, Side, draw
+from cocos.embeddings.batches import draw
+from cocos.embeddings.embeddings import Embeddings, Side
 
 __all__ = ["UNGIVEN", "Embeddings", "Side", "draw"]
 

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from cocos.base.errors import InputError, Unfit, rows
-from cocos.embeddings import Embeddings
+from cocos.embeddings.embeddings import Embeddings
 
 __all__ = [
     "COPY_RULES",
@@ -27,6 +27,7 @@ __all__ = [
     "Plan",
     "alone",
     "check",
+    "draw",
     "matches",
     "plan",
     "read_slice",
@@ -379,6 +380,27 @@ def plan(
     device = embeddings.query.device
     moved = tuple(batch.to(device) for batch in batches_of_run)
     return Plan(moved, sample, size, (*notes, *undrawn), tuple(undrawn), copies, coverage)
+
+
+def draw(
+    source: Embeddings,
+    *,
+    sample: str = "pairs",
+    batch_size: int | str = 128,
+    batches: int | None = None,
+    per_group: int | None = None,
+    seed: int = 0,
+    copies: str = "once",
+) -> tuple[Batch, ...]:
+    """Return the batches of `plan`: row numbers, as every measure draws them with these options.
+
+    Examples:
+        >>> batches = cocos.embeddings.draw(cocos.Embeddings(torch.eye(4), torch.eye(4) + 1), batch_size=2)
+        >>> sorted(torch.cat([batch.query_index for batch in batches]).tolist())
+        [0, 1, 2, 3]
+    """
+    options: dict[str, Any] = {"sample": sample, "batch_size": batch_size, "batches": batches, "per_group": per_group}
+    return tuple(plan(source, **options, seed=seed, copies=copies).batches)
 
 
 def _refuse_options(embeddings: Embeddings, sample: str, batch_size: int, per_group: int | None) -> None:

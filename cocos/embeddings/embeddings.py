@@ -28,6 +28,7 @@ from cocos.embeddings.teachers import Teacher
 
 logger = logging.getLogger(__name__)
 Value = TypeVar("Value")
+SIDES = ("query", "candidate")
 NO_QUEUE_GROUPS = "the rows of the queue have no groups, so that each of them is a negative of every query"
 PROXY_DIRECTIONS = (("s2p",), ("p2s",))  # directions of samples and class proxies, which may be the same rows
 LABELLED_WITHOUT_NEGATIVES = "negatives: a labelled set has none of its own: the samples of other classes are negatives"
@@ -100,53 +101,47 @@ class Side:
 
 @dataclass(frozen=True, eq=False, init=False, repr=False)
 class Embeddings:
-    """Query and candidate embeddings; a query's positives are the candidates of its group.
+    """Query and candidate embeddings; the positives of a query are the candidates of its group.
 
     Args:
         query: (Q, D) floating point, as the frozen encoder returned them.
         candidate: (C, D), same width, dtype and device as `query`.
-        query_group: (Q,) whole numbers or text: ids that a query shares with its positives, or classes of samples.
-        candidate_group: (C,) likewise. Without both, where Q == C, row i matches row i.
-        directions: names of the directions to analyse. The first is query -> candidate; a second one is
-            candidate -> query. Images that ask for texts are `i2t`, `t2i`. Class proxies and labelled sets have one.
+        query_group: (Q,) integers or text: ids that a query shares with its positives, or classes of samples.
+        candidate_group: (C,) likewise. Without both, if Q == C, row i matches row i.
+        directions: names of the directions to analyse. The first is query -> candidate, a second one is
+            candidate -> query. Class proxies and labelled sets have one.
         shared: queries and candidates are the same samples, and a sample is never its own candidate.
-        candidate_variance: (C, D) above 0, where each candidate is the mean of a normal distribution (HIST).
-        names: of the rows, (of the queries, of the candidates), one text a row; either may be None.
-        negatives: own hard negatives, drawn with their query: (Q, K) rows of the candidates, -1 for none; or vectors,
-            (Q, K, D), NaN for none, which become the last candidates, with groups of their own.
-        pictures: of the rows, (of the queries, of the candidates), each uint8 (N, height, width, 3), or N paths that
-            are read when a picture is drawn; either may be None.
-        candidate_negatives: (C, K), the same of the candidates where they ask: `flip` makes them from `negatives`.
-        notes: sentences that belong beside every result of these embeddings.
-        mapped: files that the rows are mapped from; a `numpy.memmap` names its own file. `unchanged`
-            compares them.
-        marks: on pairs of a query and a candidate, by their names, like look-alikes: see `cocos.marks.of`.
-        teacher: scores of a teacher or guide, (Q, C) or (Q, 1 + K), or rows of both sides:
-            see `cocos.embeddings.teachers.of`.
+        candidate_variance: (C, D) above 0, if each candidate is the mean of a normal distribution (HIST).
+        names: (of the queries, of the candidates), one text per row; either may be None.
+        negatives: hard negatives, drawn with their query: (Q, K) rows of the candidates, -1 for none; or vectors,
+            (Q, K, D), NaN for none, which become the last candidates, each in a group of its own.
+        pictures: (of the queries, of the candidates), each uint8 (N, height, width, 3), or N paths; either may be None.
+        candidate_negatives: (C, K) hard negatives of the candidates as queries.
+        notes: sentences to report with every result.
+        mapped: files that the rows are mapped from, in addition to the files of `numpy.memmap` arrays.
+        marks: labels of pairs by name, see `cocos.marks.of`.
+        teacher: scores of a teacher, (Q, C) or (Q, 1 + K), or rows of both sides, see `cocos.embeddings.teachers.of`.
         grades: (n,) of row i of the queries and row i of the candidates, for losses of graded pairs (CoSENT).
         queue: rows of earlier steps that are candidates of every batch (MoCo, cross-batch memory): rows (K, D), or
-            (rows, group (K,)). They become the last candidates, with groups of their own unless these are given, and
-            ask for nothing; the field is then a mask of the candidates, (C,) bool. Of a labelled set they are samples,
-            and groups are their classes.
-        query_queue: the same of the queries where the candidates ask.
-        logq: (C,) log of the probability with which each candidate is sampled, at most 0, for losses that correct it.
-        query_logq: (Q,) the same of the queries, where the candidates ask.
+            (rows, group (K,)). They become the last candidates, in groups of their own by default. The field is then
+            a mask of the candidates, (C,) bool.
+        query_queue: likewise for the queries, in the second direction.
+        logq: (C,) log of the probability with which each candidate is sampled, at most 0.
+        query_logq: (Q,) likewise for the queries, in the second direction.
 
-    Matrices are never copied, and checked once, in one pass that also takes the norms of their rows. Sides that are the
-    same rows with the same groups are read as a labelled set, with a note: every query would be its own positive.
+    Matrices are never copied, and checked once. Sides that are the same rows with the same groups are read as a
+    labelled set, with a note, since every query would be its own positive.
 
     Raises:
-        InputError: wrong shape, dtype, width or length; NaN or infinity (the rows are named); ids above 2^63 - 1; text
-            among numbers; a negative that is a positive of its query.
+        InputError: wrong shape, dtype, width or length; NaN or infinity; ids above 2^63 - 1; text among numbers; a
+            negative that is a positive of its query.
 
     Examples:
         Two queries, and three candidates of which two belong to the first query:
 
         >>> embeddings = cocos.Embeddings(torch.randn(2, 8), torch.randn(3, 8), [7, 9], [7, 7, 9])
-        >>> embeddings.directions
-        ('q2c', 'c2q')
-        >>> embeddings.flip().directions
-        ('c2q', 'q2c')
+        >>> embeddings.directions, embeddings.flip().directions
+        (('q2c', 'c2q'), ('c2q', 'q2c'))
     """
 
     sides: tuple[Side, Side]
@@ -193,12 +188,10 @@ class Embeddings:
             raise InputError(f"shared: {lengths}, expected the same rows on both sides")
         if candidate_variance is not None:
             candidate_variance = variances(candidate_variance, candidate, len(directions))
-        length = len(candidate)
+        number = len(candidate)
         candidate, negatives = annotations.negative_rows(negatives, query, candidate)
-        if len(candidate) > length:  # hard negatives that are vectors, each in a group of its own
-            groups[1] = torch.cat([groups[1], new_groups(groups, len(candidate) - length).to(groups[1].device)])
-            names = annotations.longer("names", names, len(candidate) - length)
-            pictures = annotations.longer("pictures", pictures, len(candidate) - length)
+        if len(candidate) > number:  # hard negatives that are vectors, each in a group of its own
+            groups[1] = torch.cat([groups[1], new_groups(groups, len(candidate) - number).to(groups[1].device)])
         matrices, masks = [query, candidate], [None, None]
         for k, pair in enumerate(queues):
             if pair is None:
@@ -213,10 +206,10 @@ class Embeddings:
                 groups[side] = torch.cat([groups[side], queue_groups[k].to(groups[side])])
             longer = torch.cat([matrices[k], queue_rows])
             matrices = [longer, longer] if shared else [longer if side == k else matrices[side] for side in (0, 1)]
-            if not shared and k == 1:
-                names = annotations.longer("names", names, len(queue_rows))
-                pictures = annotations.longer("pictures", pictures, len(queue_rows))
         query, candidate = matrices
+        if not shared:
+            names = annotations.longer("names", names, len(candidate) - number)
+            pictures = annotations.longer("pictures", pictures, len(candidate) - number)
         logq = annotations.logq("logq", logq, len(candidate), "candidate")
         query_logq = annotations.logq("query_logq", query_logq, len(query), "query")
         query_group, candidate_group = (group.to(query.device) for group in groups)
@@ -227,26 +220,25 @@ class Embeddings:
                 ("pictures", pictures, annotations.pictures),
             )
         )
-        sides = (
-            Side(query, query_group, texts[0], images[0], None, masks[0], query_logq),
-            Side(candidate, candidate_group, texts[1], images[1], None, masks[1], logq, candidate_variance),
-        )
-        vars(self).update(sides=sides, directions=directions, shared=shared, notes=notes, mapped=mapped, grades=grades)
-        vars(self).update(marks={}, teacher=None)
-        self._check_rows()
         if shared and (negatives is not None or candidate_negatives is not None):
             raise InputError(LABELLED_WITHOUT_NEGATIVES)
-        named = ("query", "candidate")
-        negatives = annotations.negatives("negatives", negatives, query_group, candidate_group, named)
+        negatives = annotations.negatives("negatives", negatives, query_group, candidate_group, SIDES)
         candidate_negatives = annotations.negatives(
-            "candidate_negatives", candidate_negatives, candidate_group, query_group, named[::-1]
+            "candidate_negatives", candidate_negatives, candidate_group, query_group, SIDES[::-1]
         )
-        sides = replace(sides[0], negatives=negatives), replace(sides[1], negatives=candidate_negatives)
-        vars(self).update(sides=sides, marks=pair_marks.each(marks, len(query), len(candidate)))
+        sides = (
+            Side(query, query_group, texts[0], images[0], negatives, masks[0], query_logq),
+            Side(
+                candidate, candidate_group, texts[1], images[1], candidate_negatives, masks[1], logq, candidate_variance
+            ),
+        )
         if teacher is not None:
             groups = query_group, candidate_group
             teacher = teachers.of(teacher, len(query), len(candidate), negatives, groups).to(query)
-            vars(self).update(teacher=teacher)
+        marks = pair_marks.each(marks, len(query), len(candidate))
+        vars(self).update(sides=sides, directions=directions, shared=shared, notes=notes, mapped=mapped, marks=marks)
+        vars(self).update(teacher=teacher, grades=grades)
+        self._check_rows()
         if not shared and directions not in PROXY_DIRECTIONS:
             self._read_as_labelled()
 
@@ -291,7 +283,7 @@ class Embeddings:
     def _check_rows(self) -> None:
         """Refuse rows with NaN or infinity."""
         labelled = ("embeddings", "embeddings" if self.shared else "proxies")  # names of the arguments of `labelled`
-        names = labelled if self.shared or self.proxies else ("query", "candidate")
+        names = labelled if self.shared or self.proxies else SIDES
         for name, side, norms in zip(names, self.sides, self.norms, strict=True):
             refuse_open_rows(name, side.rows, norms)
 
@@ -387,19 +379,19 @@ class Embeddings:
         marks: Mapping[str, Any] | None = None,
         queue: Any = None,
     ) -> "Embeddings":
-        """Make a labelled set: the positives of a sample are the others of its class, or the proxy of its class.
+        """Make a labelled set: the positives of a sample are the others of its class, or the proxies of its class.
 
         Args:
             embeddings: (N, D) samples.
-            labels: (N,) class of each sample, whole numbers or text.
+            labels: (N,) class of each sample, integers or text.
             proxies: (P, D) learned class vectors; without them the samples are each other's candidates.
-            proxy_labels: (P,) class of each proxy; 0..P-1 when left out. A class may have several proxies.
-            proxy_variance: (P, D), where each proxy is the mean of a normal distribution (HIST).
-            names: of the samples, one text each; with proxies (of the samples, of the proxies).
-            pictures: likewise, as in the class.
+            proxy_labels: (P,) class of each proxy; 0..P-1 by default. A class may have several proxies.
+            proxy_variance: (P, D), if each proxy is the mean of a normal distribution (HIST).
+            names: of the samples; with proxies (of the samples, of the proxies).
+            pictures: likewise.
             notes: as in the class.
-            marks: as in the class; a labelled set has its samples on both sides.
-            queue: as in the class, with classes; only without proxies.
+            marks: as in the class.
+            queue: (rows, classes) of earlier steps; only without proxies.
 
         Returns:
             Embeddings with the one direction `s2p` (sample to proxy) or `s2s` (sample to sample).
@@ -407,36 +399,28 @@ class Embeddings:
         Raises:
             InputError: as the class; or a variance without proxies.
         """
-        mapped = files_of(embeddings)
+        if proxies is None and proxy_variance is not None:
+            raise InputError("proxy_variance is given and proxies are not: a variance belongs to a proxy")
+        if proxies is not None and queue is not None:
+            raise InputError("queue: proxies are candidates of every batch already; leave one of them out")
+        if queue is not None and not (isinstance(queue, tuple) and len(queue) == 2):
+            raise InputError("queue: rows of a labelled set have classes: give queue_group")
+        mapped = files_of(embeddings, proxies)
         embeddings = matrix("embeddings", embeddings)
         ids = numbered({"labels": labels, "proxy_labels": proxy_labels})
         labels = annotations.groups("labels", ids["labels"], "embeddings", len(embeddings))
-        beside = {"names": names, "pictures": pictures, "mapped": mapped, "notes": notes, "marks": marks}
+        options = {"names": names, "pictures": pictures, "mapped": mapped, "notes": notes, "marks": marks}
         if proxies is None:
-            if proxy_variance is not None:
-                raise InputError("proxy_variance is given and proxies are not: a variance belongs to a proxy")
-            if queue is not None and not (isinstance(queue, tuple) and len(queue) == 2):
-                raise InputError("queue: rows of a labelled set have classes: give queue_group")
-            beside["queue"] = queue
-            return cls(embeddings, embeddings, labels, labels, directions=("s2s",), shared=True, **beside)
-        if queue is not None:
-            raise InputError("queue: proxies are candidates of every batch already; leave one of them out")
-        mapped += files_of(proxies)
+            return cls(embeddings, embeddings, labels, labels, ("s2s",), shared=True, queue=queue, **options)
         proxies = matrix("proxies", proxies)
-        if proxy_labels is None:
-            ids["proxy_labels"] = torch.arange(len(proxies))
-        proxy_labels = annotations.groups("proxy_labels", ids["proxy_labels"], "proxies", len(proxies))
-        beside |= {"directions": ("s2p",), "candidate_variance": proxy_variance, "mapped": mapped}
-        return cls(embeddings, proxies, labels, proxy_labels, **beside)
+        proxy_ids = torch.arange(len(proxies)) if proxy_labels is None else ids["proxy_labels"]
+        proxy_labels = annotations.groups("proxy_labels", proxy_ids, "proxies", len(proxies))
+        return cls(embeddings, proxies, labels, proxy_labels, ("s2p",), candidate_variance=proxy_variance, **options)
 
     def __repr__(self) -> str:
-        names = ("names", "pictures", "negatives", "teacher", "grades", "queue")
-        present = [name for name in names if getattr(self, name) is not None] + (["marks"] if self.marks else [])
         sizes = f"query={tuple(self.query.shape)}, candidate={tuple(self.candidate.shape)}"
         dtype = str(self.query.dtype).removeprefix("torch.")
-        where = f"{dtype} on {self.query.device}, {len(self.groups.queries)} groups, {' and '.join(self.directions)}"
-        annotated = f", with {', '.join(present)}" if present else ""
-        return f"Embeddings({sizes}, {where}{', shared' if self.shared else ''}{annotated})"
+        return f"Embeddings({sizes}, {dtype} on {self.query.device}, {' and '.join(self.directions)})"
 
     @property
     def proxies(self) -> bool:
@@ -487,10 +471,6 @@ class Embeddings:
             sides = sides[0], replace(sides[1], rows=sides[0].rows)
         notes = (*self.notes, f"the first {dims} of {width} dimensions of each row")
         return self.unchecked(sides=sides, notes=notes, mapped=(), _kept={})
-
-    def with_rows(self, query: Tensor, candidate: Tensor) -> "Embeddings":
-        """Return the same set with other vectors of its rows, without a second check."""
-        return self.unchecked(query=query, candidate=candidate)
 
     def unchecked(self, **values: object) -> "Embeddings":
         """Return the same set with other values of some fields, without a second check."""
@@ -550,8 +530,7 @@ def read_pair(
     """Check the names or the pictures of both sides; (None, None) without any."""
     pair = annotations.pair(name, values, shared) or (None, None)
     return tuple(
-        read(f"{name} of {side}", texts, len(rows))
-        for side, texts, rows in zip(("query", "candidate"), pair, sides, strict=True)
+        read(f"{name} of {side}", texts, len(rows)) for side, texts, rows in zip(SIDES, pair, sides, strict=True)
     )
 
 
@@ -599,55 +578,14 @@ def read_groups(
     queue_groups = [None if queue is None else queue[1] for queue in queues]
     if any(group is not None for group in queue_groups):
         groups = tuple(
-            concatenate_ids(np.arange(len(side)) if group is None else group, queue_group)
+            np.concatenate([
+                ids.cpu().numpy() if isinstance(ids, Tensor) else np.asarray(ids)
+                for ids in (np.arange(len(side)) if group is None else group, queue_group)
+                if ids is not None
+            ])
             for group, side, queue_group in zip(groups, sides, queue_groups, strict=True)
         )
     lengths = [0 if group is None else len(group) for group in queue_groups]
     ids = annotations.both_groups(*groups, *(len(side) + n for side, n in zip(sides, lengths, strict=True)))
     rest = [own[len(side) :] if n else None for own, side, n in zip(ids, sides, lengths, strict=True)]
     return [own[: len(side)] for own, side in zip(ids, sides, strict=True)], rest
-
-
-def concatenate_ids(group: Any, queue_group: Any) -> np.ndarray:
-    """Return the ids of a side and of its queue, on the host."""
-    arrays = [ids.cpu().numpy() if isinstance(ids, Tensor) else np.asarray(ids) for ids in (group, queue_group)
-              if ids is not None]  # fmt: skip
-    return np.concatenate(arrays)
-
-
-def draw(
-    source: Embeddings,
-    *,
-    sample: str = "pairs",
-    batch_size: int | str = 128,
-    batches: int | None = None,
-    per_group: int | None = None,
-    seed: int = 0,
-    copies: str = "once",
-) -> tuple[Any, ...]:
-    """Return the row numbers of the batches that every measure draws with these options.
-
-    Args:
-        source: the frozen embeddings of the training set.
-        sample: `pairs` or `groups`.
-        batch_size: at least 2, or `all`.
-        batches: their number; None is one pass over the set.
-        per_group: with `groups`, candidates of a query or samples of a class.
-        seed: of the generator.
-        copies: `once` or `keep` repeated candidates of a batch.
-
-    Returns:
-        Batches with `query_index` and `candidate_index`, int64.
-
-    Raises:
-        InputError: an option out of range, or a query without any positive.
-
-    Examples:
-        >>> batches = cocos.embeddings.draw(cocos.Embeddings(torch.eye(4), torch.eye(4) + 1), batch_size=2)
-        >>> sorted(torch.cat([batch.query_index for batch in batches]).tolist())
-        [0, 1, 2, 3]
-    """
-    from cocos.embeddings import batches as sampling  # which imports this file
-
-    options: dict[str, Any] = {"sample": sample, "batch_size": batch_size, "batches": batches, "per_group": per_group}
-    return tuple(sampling.plan(source, **options, seed=seed, copies=copies).batches)

@@ -169,7 +169,7 @@ def moved(pairs: Pairs, metric: str, query: Tensor, candidate: Tensor) -> Pairs:
         scores=scores.METRICS[metric](query, candidate, *variance),
         query_norm=scores.length(query),
         candidate_norm=scores.length(candidate),
-        embeddings=part.with_rows(query, candidate),
+        embeddings=part.unchecked(query=query, candidate=candidate),
     )
 
 
