@@ -58,7 +58,7 @@ def test_a_checkpoint_of_an_unknown_architecture_with_proxies_is_listed(lightnin
         ("state_dict.model.0.bias", [512], "float32"),
         ("state_dict.loss.proxies", [100, 512], "float32"),
     ]
-    assert found["tensors_in_all"] == 3 and found["contents"]["epoch"] == 7
+    assert found["contents"]["epoch"] == 7
     assert found["hyper_parameters"]["hyper_parameters"]["backbone"] == "resnet50"
     assert [(one["value"], one["used"]) for one in found["loss_settings"]] == [(0.05, True)]
     done = call("inspect", lightning)
@@ -177,31 +177,11 @@ def test_what_cannot_be_read_is_refused(tmp_path, content):
     assert (done.exit_code, done.stdout) == (2, "") and done.stderr.count("\n") == 1
 
 
-def test_a_description_has_towers_why_and_what_is_missing(lightning):
-    found = about(lightning)
-    tower = found["towers"][0]
-    assert (tower["name"], tower["parameters"], tower["parts"]) == (
-        "state_dict",
-        512 * 8 + 512 + 100 * 512,
-        {"model": 512 * 8 + 512, "loss": 100 * 512},
-    )
-    assert (found["container"], found["format"]) == ("torch", "class_vectors") and "proxies" in found["why"]
-    assert found["proxies"] == [100, 512] and len(found["missing"]) == 1
-    assert found["next"] == f"cocos count {lightning} --loss proxynca"
-
-
-@pytest.mark.parametrize(
-    ("content", "parameters", "stripped", "parts"),
-    [
-        ({"model": [{"fc.weight": drawn(2, 3)}, {"fc.bias": drawn(4)}]}, [6, 4], [], {"fc": 6}),
-        ({"module.a.weight": drawn(2, 3), "module.a.running_mean": drawn(9)}, [6], ["module."], {"a": 6}),
-    ],
-)
-def test_parameters_are_counted_for_each_tower_without_statistics(tmp_path, content, parameters, stripped, parts):
-    torch.save(content, tmp_path / "a.pt")
-    towers = about(tmp_path / "a.pt")["towers"]
-    assert [each["parameters"] for each in towers] == parameters
-    assert (towers[0]["stripped"], towers[0]["parts"]) == (stripped, parts)
+def test_class_vectors_have_reason_and_command(lightning):
+    document = about(lightning)
+    assert (document["container"], document["format"]) == ("torch", "class_vectors") and "proxies" in document["why"]
+    assert document["proxies"] == [100, 512] and len(document["missing"]) == 1
+    assert document["next"] == f"cocos count {lightning} --loss proxynca"
 
 
 def test_progress_score_scale_and_bias_are_read(tmp_path):
@@ -287,8 +267,7 @@ def test_a_folder_of_nothing_is_refused(tmp_path):
     assert (done.exit_code, done.stdout) == (2, "") and "no checkpoint" in done.stderr
 
 
-def test_what_is_refused_in_a_folder_is_named(tmp_path, monkeypatch):
-    """Beside weights that are read; the names are those of the pickle, and nothing is imported."""
+def test_encoder_without_data_asks_for_data(tmp_path, monkeypatch):
     folder = run(tmp_path / "run") / "checkpoint-500"
 
     def sniff(file):
@@ -299,12 +278,9 @@ def test_what_is_refused_in_a_folder_is_named(tmp_path, monkeypatch):
 
     mine = types.SimpleNamespace(sniff=sniff, load=load)
     monkeypatch.setattr(inspection.formats, "find", lambda file: mine)
-    found = about(folder)
-    assert [(each["file"], len(each["names"])) for each in found["refused"]] == [("training_args.bin", 1)]
-    assert "TrainingArguments" in found["refused"][0]["names"][0] and found["why"] == "A folder"
-    assert found["next"] == f"cocos count {folder} --data DATA --loss ntxent"
-    assert [each["parameters"] for each in found["towers"]] == [4]
-    assert ["--data" in text for text in found["missing"]] == [True]
+    document = about(folder)
+    assert document["why"] == "A folder" and ["--data" in text for text in document["missing"]] == [True]
+    assert document["next"] == f"cocos count {folder} --data DATA --loss ntxent"
 
 
 def test_training_data_are_told_from_checkpoints(tmp_path):

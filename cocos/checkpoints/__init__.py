@@ -140,12 +140,11 @@ def inspect(path, data=None) -> dict:
         data: file or folder of the training data.
 
     Returns:
-        path, sha256, container, format and the reason, contents, towers with their parameters, class weights, the
-        training with its loss and settings, missing and refused parts, the `next` command, and `advice` if nothing can
-        be counted; of a run, its checkpoints by their steps.
+        path, sha256, container, format and the reason, contents, tensors, the loss and settings of the training,
+        missing parts, the `next` command, and `advice` if nothing can be counted; for a run, its checkpoints by step.
 
     Raises:
         InputError: the file cannot be read.
         UnsafeFile: the file requires code.
     """
-    return inspection.about(Path(path), data)
+    return inspection.inspect(Path(path), data)

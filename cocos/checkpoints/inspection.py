@@ -1,60 +1,83 @@
 """The document of `cocos inspect`: the contents and records of a file, a folder or a training run, as plain data."""
 
-import re
 import shlex
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 
-from cocos import data as shelf
+from cocos import data as training_data
 from cocos.base.errors import InputError, UnsafeFile
 from cocos.checkpoints import formats, listing, model_card, recorded, runs
-from cocos.checkpoints.checkpoint import EXAMPLE, EXAMPLE_FILE, Checkpoint, one_sentence
-from cocos.checkpoints.files import DATA_KINDS, TENSOR_KINDS, File, describe, plain
+from cocos.checkpoints.checkpoint import EXAMPLE, EXAMPLE_FILE, one_sentence
+from cocos.checkpoints.files import DATA_KINDS, NAMESPACES, TENSOR_KINDS, File, describe, plain
 from cocos.data.images import ImagesElsewhere
 
-OWN_MODEL = "an encoder: the architecture is not known; name a function that builds it, --model file.py:build"
-OWN_DATA = "training data that it encodes: --data DATA"
-OWN_SAMPLES = "samples and their encoder: class vectors alone are counted, each as a sample of its class"
-MAX_LISTED = 10_000  # tensors in the document
+MISSING_MODEL = "an encoder: the architecture is not known; name a function that builds it, --model file.py:build"
+MISSING_DATA = "training data that it encodes: --data DATA"
+MISSING_SAMPLES = "samples and their encoder: class vectors alone are counted, each as a sample of its class"
 # Kinds of data whose images are files next to a list of them.
 IMAGE_KINDS = ("captions", "image_lists")
-# Files in a training folder that may be pickles.
-PICKLES = re.compile(r"\.(bin|pt|pth|pkl|ckpt|p)$")
 
 
-def about(path: Path, data=None) -> dict:
-    """Describe a file, a folder, or the run of a training."""
+def inspect(path: Path, data=None) -> dict:
+    """Describe a file, a model folder, training data, or the folder of a training run."""
     file = File(EXAMPLE_FILE if path == EXAMPLE else path)
     with one_sentence(file.path, "is a damaged file"):
         format = formats.find(file)
-        if format is None and (told := _of_none(file)) is not None:
-            return plain(told)
-        if format is not None:
-            opened = format.load(file, data)
-            if data is not None and opened.encoder and opened.training is None and opened.embedder is None:
-                opened = replace(opened, training=shelf.find(data))
-            found = _of_format(opened, format)
+        if format is None and file.kind in DATA_KINDS and (kind := training_data.sniff(file.path)):
+            document = describe_data(file, kind)
+        elif format is None and file.kind == "folder":
+            document = describe_run(file)
         else:
-            found = _of_kind(file)
-        found = _common(file, data) | found | {"path": str(path)}
-    return plain(found | {"next": _next(found)})
+            document = describe_checkpoint(file, format, path, data)
+    return plain({"path": str(path), "container": file.kind} | document)
 
 
-def _common(file: File, data) -> dict:
-    """Return the entries of any file: tensors, and the records of its training."""
-    tensors = listing.list_tensors(file)
+def describe_checkpoint(file: File, format: ModuleType | None, path: Path, data) -> dict:
+    """Describe a file of a format, or the tensors and settings of any other file."""
+    option = f" --data {shlex.quote(str(data)) if data else 'DATA'}"
+    command = f"cocos count {shlex.quote(str(path))}"
+    if format is None:
+        advice = describe(file)  # raises UnsafeFile for a file that requires code
+        if file.kind not in TENSOR_KINDS:
+            raise InputError(advice)
+        document = {"sha256": file.sha256, "format": file.kind, "why": None, "splits": [], "notes": []}
+        document |= {"contents": listing.top_values(file), "encoder": False, "proxies": None}
+        missing = [] if file.kind in {"npz", "npy"} else [MISSING_MODEL, MISSING_DATA]
+        next_command = f"{command} --model file.py:build{option}" if missing else None
+        if "name the folder" in advice:
+            next_command = f"cocos inspect {shlex.quote(str(file.path.parent))}"
+        trained_with, parameters = None, {}
+    else:
+        checkpoint = format.load(file, data)
+        if data is not None and checkpoint.encoder and checkpoint.training is None and checkpoint.embedder is None:
+            checkpoint = replace(checkpoint, training=training_data.find(data))
+        advice, missing = None, []
+        if checkpoint.encoder is not None and checkpoint.training is None:
+            missing.append(MISSING_DATA)
+        elif checkpoint.encoder is None and checkpoint.proxies is not None:
+            missing.append(MISSING_SAMPLES)
+        trained_with, parameters = checkpoint.trained_with, checkpoint.recorded
+        loss = trained_with or checkpoint.begin_with
+        next_command = f"{command}{option if data or MISSING_DATA in missing else ''} --loss {loss}"
+        document = {
+            "sha256": checkpoint.sha256,
+            "format": checkpoint.format,
+            "why": formats.describe(format),
+            "splits": list(checkpoint.splits),
+            "contents": checkpoint.contents,
+            "notes": list(checkpoint.notes),
+            "encoder": checkpoint.encoder is not None,
+            "proxies": None if checkpoint.proxies is None else list(checkpoint.proxies.shape),
+        }
     settings = model_card.read_folder(file.path) if file.kind == "folder" else recorded.read_file(file)
-    refused = []  # pickles in a folder, with the names that they would import; none of them is needed
-    for name in file.names if file.kind == "folder" else ():
-        if PICKLES.search(name) and (names := file.file(name).wanted_names):
-            refused.append({"file": name, "names": names})
-    return {
-        "path": str(file.path),
-        "container": file.kind,
+    hyper_parameters = {key: file.record.get(key) for key in recorded.SETTINGS_KEYS}
+    return document | {
+        "missing": missing,
+        "advice": advice,
         "data": data and str(data),
-        "trained_with": settings.loss,
-        "recorded": settings.parameters,
+        "trained_with": trained_with or settings.loss,
+        "recorded": parameters or settings.parameters,
         "loss_settings": [
             {
                 "parameter": candidate.parameter,
@@ -66,77 +89,28 @@ def _common(file: File, data) -> dict:
             }
             for candidate in settings.candidates
         ],
-        "training": listing.training_progress(file),
-        "hyper_parameters": listing.hyper_parameters(file),
-        "towers": listing.list_towers(file),
-        "refused": refused,
-        "tensors_in_all": len(tensors),
-        "tensors": [tensor._asdict() | {"shape": list(tensor.shape)} for tensor in tensors[:MAX_LISTED]],
+        "training": training_progress(file),
+        "hyper_parameters": {
+            key: value for key, value in hyper_parameters.items() if isinstance(value, (dict, *NAMESPACES))
+        },
+        "tensors": [tensor._asdict() | {"shape": list(tensor.shape)} for tensor in listing.list_tensors(file)],
+        "next": next_command,
     }
 
 
-def _of_format(found: Checkpoint, format: ModuleType) -> dict:
-    missing: list[str] = []
-    if found.encoder is not None and found.training is None:
-        missing.append(OWN_DATA)
-    elif found.encoder is None and found.proxies is not None:
-        missing.append(OWN_SAMPLES)
-    of_format = {"trained_with": found.trained_with, "recorded": found.recorded}
-    return {name: value for name, value in of_format.items() if value} | {
-        "sha256": found.sha256,
-        "format": found.format,
-        "why": formats.describe(format),
-        "splits": list(found.splits),
-        "contents": found.contents,
-        "notes": list(found.notes),
-        "encoder": found.encoder is not None,
-        "proxies": None if found.proxies is None else list(found.proxies.shape),
-        "missing": missing,
-        "advice": None,
-    }
-
-
-def _of_none(file: File) -> dict | None:
-    """Describe training data, or the folder of a run; None of a file that may hold a checkpoint."""
-    kind = shelf.sniff(file.path) if file.kind in DATA_KINDS else None
-    if kind is not None:
-        return _of_data(file, kind)
-    advice = describe(file)  # refuses files that require code
-    if file.kind in TENSOR_KINDS:
-        return None
+def training_progress(file: File) -> dict:
+    """Return how far a training was and its best score, from the file, Lightning's callbacks or the trainer."""
+    progress = listing.top_values(file)
+    callbacks = file.record.get("callbacks")
+    for state in callbacks.values() if isinstance(callbacks, dict) else ():
+        if isinstance(state, dict):
+            keys = ("monitor", "best_model_score")
+            progress |= {key: state[key] for key in keys if state.get(key) is not None}
     if file.kind == "folder":
-        return describe_run(file)
-    raise InputError(advice)
-
-
-def _of_kind(file: File) -> dict:
-    """Describe a file of tensors that no format recognises."""
-    missing = [] if file.kind in {"npz", "npy"} else [OWN_MODEL, OWN_DATA]
-    return {
-        "sha256": file.sha256,
-        "format": file.kind,
-        "why": None,
-        "splits": [],
-        "contents": listing.top_values(file),
-        "notes": [],
-        "encoder": False,
-        "proxies": None,
-        "missing": missing,
-        "advice": describe(file),
-    }
-
-
-def _next(found: dict) -> str | None:
-    """Write the command to type next; None where there is only advice."""
-    path, data = shlex.quote(found["path"]), found["data"]
-    given = f" --data {shlex.quote(data) if data else 'DATA'}" if data or OWN_DATA in found["missing"] else ""
-    if found["advice"] is not None:
-        if "name the folder" in found["advice"]:
-            return f"cocos inspect {shlex.quote(str(Path(found['path']).parent))}"
-        return f"cocos count {path} --model file.py:build{given}" if OWN_MODEL in found["missing"] else None
-    otherwise = "normalized_softmax" if found["proxies"] else "ntxent"
-    loss = found["trained_with"] or found["contents"].get("loss to begin with") or otherwise
-    return f"cocos count {path}{given} --loss {loss}"
+        state = model_card.trainer_state(file.path)
+        keys = ("epoch", "global_step", "best_metric", "best_model_checkpoint")
+        progress |= {key: state[key] for key in keys if state.get(key) is not None}
+    return progress
 
 
 def describe_run(folder: File) -> dict:
@@ -163,41 +137,32 @@ def describe_run(folder: File) -> dict:
         command = f"cocos run {shlex.quote(str(folder.path))}"
     else:
         command = f"cocos inspect {shlex.quote(str(folder.path / readable[-1]))}"
-    return {
-        "path": str(folder.path),
-        "container": folder.kind,
-        "format": "run",
-        "checkpoints": checkpoints,
-        "notes": [],
-        "next": command,
-    }
+    return {"format": "run", "checkpoints": checkpoints, "notes": [], "next": command}
 
 
-def _of_data(file: File, kind: str) -> dict:
-    """Describe training data; where their images are elsewhere, the next command names the folder."""
-    found, path, more = shelf.find(file.path), shlex.quote(str(file.path)), ""
+def describe_data(file: File, kind: str) -> dict:
+    """Describe training data; if their images are elsewhere, the next command has the option for their folder."""
+    source, option = training_data.find(file.path), ""
     contents, notes = {}, []
     if kind in IMAGE_KINDS:
         try:
-            for split in found.splits if kind == "image_lists" else found.splits[:1]:
-                rows = found.load(split)
-                contents |= _sizes(rows)
+            for split in source.splits if kind == "image_lists" else source.splits[:1]:
+                rows = source.load(split)
+                contents |= describe_split(rows)
                 notes += rows.notes
         except ImagesElsewhere as error:
-            contents, more = contents | {"images": str(error)}, " --images FOLDER"
+            contents, option = contents | {"images": str(error)}, " --images FOLDER"
     return {
-        "path": str(file.path),
-        "container": file.kind,
         "format": kind,
-        "splits": list(found.splits),
+        "splits": list(source.splits),
         "contents": contents,
         "notes": notes,
-        "next": f"cocos encode {path}{more} --model MODEL --out embeddings.npz",
+        "next": f"cocos encode {shlex.quote(str(file.path))}{option} --model MODEL --out embeddings.npz",
     }
 
 
-def _sizes(rows: shelf.TrainingSet) -> dict[str, str]:
-    """Describe the data set and the numbers of images, and of captions or classes, of a split."""
+def describe_split(rows: training_data.TrainingSet) -> dict[str, str]:
+    """Return the name of the data set and the numbers of images, and of captions or classes, of a split."""
     images, candidate = len(rows.query), rows.candidate
     if candidate is not None and candidate.kind == "text":
         return {rows.split: f"{images:,} images, {len(candidate):,} captions"}

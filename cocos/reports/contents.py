@@ -8,15 +8,15 @@ from cocos.reports.tables import Table
 # Largest number of lines for a list, such as the tensors of a file.
 MOST_LINES = 24
 # Keys of `cocos inspect` that are written above or below the rows, or that other rows contain.
-HIDDEN = ("next", "notes", "advice", "parameters", "tensors_in_all")
+HIDDEN = ("next", "notes", "advice")
 
 
 def table(about: dict) -> Table:
     """Write the JSON of `cocos inspect` as a table, with the command to type next."""
     typed = (f"next: {about['next']}",) if about["next"] else ()
-    notes = [weight["advice"] for weight in about.get("class_weights", [])] + [about.get("advice") or ""]
+    notes = [about.get("advice") or ""]
     notes += [file["advice"] for file in about.get("checkpoints", []) if file["container"] in {"refused", "unreadable"}]
-    hidden = {*HIDDEN, "class_weights"} | ({"tensors"} if about.get("encoder") and about["towers"] else set())
+    hidden = {*HIDDEN, "tensors"} if about.get("encoder") else {*HIDDEN}
     rows = lines({key: value for key, value in about.items() if key not in hidden})
     return Table(("", ""), tuple(rows), notes=tuple(filter(None, notes)), left=True, typed=typed)
 

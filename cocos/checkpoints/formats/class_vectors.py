@@ -132,7 +132,6 @@ def load(file: File, data=None) -> Checkpoint:
     if list(file.record) == ["Proxies"]:  # of WarpNet
         trained_with = "warped_softmax"
     begin_with = FIRST_LOSSES[found.role]
-    contents["loss to begin with"] = settings.loss or trained_with or begin_with
     vectors = found.vectors.contiguous()
     return Checkpoint.of(
         file,
