@@ -331,7 +331,6 @@ def test_queries_against_everything_on_a_disk_are_those_in_memory(tmp_path, monk
     monkeypatch.setattr(shards, "MIN_MAPPED", 1)
     monkeypatch.setattr(streamed, "SECTION", 150)
     monkeypatch.setattr(streamed, "NUMBERS_AT_ONCE", 37 * WIDTH)
-    monkeypatch.setattr(streamed, "MOST_LISTED_CANDIDATES", 100)
     found = measures.count(cocos.open(folder), loss, queries=queries)
     for each in (
         "contributing",

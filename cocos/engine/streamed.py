@@ -1,15 +1,13 @@
 """Some queries against all candidates of a side, which are read from a disk some at a time: memory stays that of these.
 
-Every score is a float64 product. Of a softmax, the candidates that may count are kept, and all others act like one
-negative whose logit is their log-sum-exp: so the loss's own closed form weighs positives, kept candidates and that one.
-Of a hinge, candidates above the levels of the positives are counted. Candidates are taken in sections,
-whose sums are put together in their order.
+Every score is a float64 product. A softmax takes two visits: one for the log-sum-exp of the negatives, from which the
+loss's own closed form gives their total weight, and one that counts shares above eps. A hinge takes one, which counts
+candidates above the levels of the positives. Candidates are taken in sections; states are merged in their order.
 """
 
-import math
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from types import SimpleNamespace
 from typing import Any
@@ -38,14 +36,8 @@ NUMBERS_AT_ONCE = 2**20  # of candidates that are in float64 at once: 8 MiB
 STREAMED_SCORES = 2**19  # scores of a tile: 4 MiB
 # Rows of a side up to which all of their numbers are shuffled to draw queries.
 MOST_SHUFFLED = 2**20
-# Kept candidates beyond which those that cannot count any more are given up.
-MOST_LISTED_CANDIDATES = 2**20
 # A logit this far below the largest adds nothing to a sum of exponentials in float64.
 NO_TERM = -800.0
-# Lists of kept candidates beyond which they are put together.
-MOST_LISTS = 64
-# Nats by which a candidate may lie below the least logit that counts, and is kept: more than all rounding.
-SLACK = 1e-6
 
 
 def drawn_queries(number: int, queries: int, seed: int) -> Tensor:
@@ -184,276 +176,185 @@ def _positives(stored: Stored, side: int, index: Tensor, group: Tensor) -> tuple
     return query, row
 
 
-@dataclass(eq=False)
-class Rest:
-    """Negatives of each query that are not kept, (n,) each: sums of exp of their logits about the largest.
+class _Visit:
+    """Statistics that one visit of all candidates collects: a state of tensors by name, whose last axis is the queries.
 
     Args:
-        top: largest logit; -inf where there is none.
-        sums: Σ e, Σ e g and Σ e² with e = exp(g) and g = logit - top, (3, n).
+        asking: the queries.
     """
 
-    top: Tensor
-    sums: Tensor
+    def __init__(self, asking: Asking):
+        self.asking = asking
 
-    @classmethod
-    def none(cls, number: int) -> "Rest":
-        """No negative."""
-        return cls(torch.full((number,), -torch.inf, dtype=torch.float64), torch.zeros(3, number, dtype=torch.float64))
+    def begin(self) -> dict[str, Tensor]:
+        """Return the state without any candidate."""
+        return {"negatives": torch.zeros(len(self.asking), dtype=torch.int64), "longest": torch.zeros(1)}
 
-    def add(self, top: Tensor, sums: Tensor) -> None:
-        """Add other negatives, with their own largest logits."""
-        most = torch.maximum(self.top, top)
-        made = torch.zeros_like(self.sums)
-        for mine, own in ((self.top, self.sums), (top, sums)):
-            gap = torch.where(mine > -torch.inf, mine - most, 0)
-            part = torch.where(mine > -torch.inf, gap.exp(), 0)
-            made += torch.stack([part * own[0], part * (own[1] + gap * own[0]), part.square() * own[2]])
-        self.top, self.sums = most, made
-
-    @property
-    def log(self) -> Tensor:
-        """Log-sum-exp."""
-        return self.top + self.sums[0].log()
-
-    @property
-    def entropy(self) -> Tensor:
-        """Entropy of the parts of the sum."""
-        whole = torch.where(self.sums[0] > 0, self.sums[0], 1)
-        return whole.log() - self.sums[1] / whole
-
-    @property
-    def squares(self) -> Tensor:
-        """Sum of the squared parts of the sum."""
-        whole = torch.where(self.sums[0] > 0, self.sums[0], 1)
-        return self.sums[2] / whole.square()
-
-
-@dataclass(eq=False)
-class StreamedSums:
-    """What some candidates are to each query."""
-
-    negatives: Tensor
-    longest: float = 0.0
-    rest: Rest | None = None
-    kept: list[tuple[Tensor, Tensor]] = field(default_factory=list)  # queries and logits
-    above: Tensor | None = None
-    ties: Tensor | None = None
-
-    def add(self, other: "StreamedSums") -> None:
-        """Add the number of other candidates."""
-        self.negatives += other.negatives
-        self.longest = max(self.longest, other.longest)
-
-
-class _Softmax:
-    """Keeps the candidates that may count, and sums up the others."""
-
-    def __init__(self, asking: Asking, loss: Any, reader: SoftmaxReader, eps: float):
-        self.asking, self.loss, self.eps = asking, loss, eps
-        self.scale, number = reader.scale, asking.number
-        many = torch.zeros(len(asking)) if loss.per_positive else number.clamp(min=1).double().log()
-        self.least = math.log(eps) - many.double() - SLACK
-
-    def begin(self) -> StreamedSums:
-        """No candidate."""
-        number = len(self.asking)
-        return StreamedSums(torch.zeros(number, dtype=torch.int64), rest=Rest.none(number))
-
-    def see(self, made: StreamedSums, score: Tensor, some: slice) -> None:
+    def see(self, state: dict[str, Tensor], score: Tensor, some: slice) -> None:
         """Add scores of some queries, (m, C), -inf where a pair is no negative."""
-        assert made.rest is not None
-        gap, rest = score.mul_(self.scale), made.rest
-        top = gap.amax(dim=1)
-        safe = torch.where(top > -torch.inf, top, 0)
-        gap.sub_(safe[:, None]).clamp_(min=NO_TERM)
+        raise NotImplementedError
+
+    def join(self, state: dict[str, Tensor], other: dict[str, Tensor]) -> None:
+        """Add the state of the next candidates: sums, and the largest norm of a candidate."""
+        for name, values in state.items():
+            if name == "longest":
+                torch.maximum(values, other[name], out=values)
+            else:
+                values.add_(other[name])
+
+
+class _LogSums(_Visit):
+    """Sums of e, e g and e^2 with e = exp(g) and g = logit - top, (3, n), and top, the largest logit."""
+
+    def __init__(self, asking: Asking, scale: float):
+        super().__init__(asking)
+        self.scale = scale
+
+    def begin(self) -> dict[str, Tensor]:
+        """Return the state without any candidate."""
+        number = len(self.asking)
+        top = torch.full((number,), -torch.inf, dtype=torch.float64)
+        return super().begin() | {"top": top, "sums": torch.zeros(3, number, dtype=torch.float64)}
+
+    def see(self, state: dict[str, Tensor], score: Tensor, some: slice) -> None:
+        """Add scores."""
+        logit = score.mul_(self.scale)
+        top = logit.amax(dim=1)
+        gap = logit.sub_(torch.where(top > -torch.inf, top, 0)[:, None]).clamp_(min=NO_TERM)
         power = gap.exp()
-        so_far = torch.logaddexp(safe + power.sum(dim=1).log(), rest.log[some])
-        least = torch.where(top > -torch.inf, so_far + self.least[some] - safe, torch.inf)
-        query, column = (gap > least[:, None]).nonzero(as_tuple=True)
-        if len(query):  # an empty tensor of each tile would split the memory that tiles leave
-            made.kept.append((query + some.start, gap[query, column] + safe[query]))
-        power[query, column] = 0
-        whole, none = torch.zeros(3, len(self.asking), dtype=torch.float64), Rest.none(len(self.asking)).top
         sums = power.sum(dim=1), torch.linalg.vecdot(power, gap), torch.linalg.vecdot(power, power)
-        none[some], whole[:, some] = torch.where(sums[0] > 0, top, -torch.inf), torch.stack(sums)
-        rest.add(none, whole)
+        self._add(state, some, top, torch.stack(sums))
 
-    def prune(self, made: StreamedSums) -> None:
-        """Give up kept candidates that cannot count beside those that were seen by now."""
-        assert made.rest is not None
-        none = torch.empty(0, dtype=torch.int64), torch.empty(0, dtype=torch.float64)
-        query, logit = (torch.cat(each) for each in zip(*made.kept, none, strict=True))
-        top = made.rest.top.scatter_reduce(0, query, logit, "amax")
-        safe = torch.where(top > -torch.inf, top, 0)
-        total = torch.zeros_like(top).index_add(0, query, (logit - safe[query]).exp())
-        total = torch.logaddexp(safe + total.log(), made.rest.log)
-        keep = logit > (total + self.least)[query]
-        out, low = query[~keep], logit[~keep]
-        most = torch.full_like(top, -torch.inf).scatter_reduce(0, out, low, "amax")
-        gap = low - most[out]
-        power, zero = gap.exp(), torch.zeros_like(top)
-        made.rest.add(most, torch.stack([zero.index_add(0, out, e) for e in (power, power * gap, power.square())]))
-        made.kept = [(query[keep], logit[keep])]
+    def join(self, state: dict[str, Tensor], other: dict[str, Tensor]) -> None:
+        """Add the state of the next candidates."""
+        self._add(state, slice(None), other["top"], other["sums"])
+        super().join({k: state[k] for k in ("negatives", "longest")}, other)
 
-    def join(self, whole: StreamedSums, other: StreamedSums) -> None:
-        """Add the next candidates."""
-        whole.add(other)
-        assert whole.rest is not None
-        assert other.rest is not None
-        whole.rest.add(other.rest.top, other.rest.sums)
-        whole.kept += other.kept
-
-    def done(self, whole: StreamedSums) -> dict[str, Tensor]:
-        """Statistics of every query."""
-        self.prune(whole)
-        assert whole.rest is not None
-        asking, rest, ((query, logit),) = self.asking, whole.rest, whole.kept
-        order = query.argsort(stable=True)
-        query, logit = query[order], logit[order]
-        positive, filled = asking.slots(asking.score, asking.query, asking.number, 0.0)
-        kept, there = asking.slots(logit / self.scale, query, torch.bincount(query, minlength=len(asking)), 0.0)
-        some = rest.sums[0] > 0
-        last = torch.where(some, rest.log / self.scale, 0)[:, None]
-        masks = torch.zeros_like(filled), torch.zeros_like(there), torch.zeros_like(last, dtype=torch.bool)
-        scores = torch.cat([positive, kept, last], dim=1)
-        pairs = Pairs(
-            scores,
-            torch.cat([filled, *masks[1:]], dim=1),
-            torch.cat([masks[0], there, some[:, None]], dim=1),
-            query_norm=asking.norm,
-        )
-        weights = self.loss.weight(pairs)
-        share, part = weights.abs() / self.loss.unit(pairs), statistics.spread(weights, pairs)
-        counted = pairs.unchecked(negative=torch.cat([masks[0], there, masks[2]], dim=1))
-        bound = bounds.exact_dot(asking.rows.shape[1]) * float(asking.rows.norm(dim=1).max()) * whole.longest
-        equal = bounds.equal(bound, self.scale, int(whole.negatives.max()) + positive.shape[1])
-        heavy, others = part[:, :-1], part[:, -1]
-        entropy = torch.special.entr(heavy).sum(dim=1) + torch.special.entr(others) + others * rest.entropy
-        squares = heavy.square().sum(dim=1) + others.square() * rest.squares
-        active = part.sum(dim=1) > 0
-        found = {
-            "contributing": statistics.contributing(share, counted, self.eps),
-            "uncertain": statistics.uncertain(share, counted, self.eps, equal),
-            "relative": statistics.relative(heavy, self.eps),
-            "relative_uncertain": statistics.uncertain(part, counted, self.eps, equal),
-            "weight_above": statistics.weight_above(share, counted, self.eps),
-            "weight_below": statistics.weight_below(share, counted, self.eps) + torch.where(some, share[:, -1], 0),
-            "weight_positive": statistics.weight_positive(share, pairs),
-            "pushed_positives": statistics.pushed_positives(share, weights, pairs, self.eps),
-            "push": statistics.push(weights),
-            "pull": statistics.pull(weights),
-            "negatives": whole.negatives,
-        }
-        top = torch.maximum(heavy.amax(dim=1), others * (1 / torch.where(some, rest.sums[0], 1)))
-        spread = (torch.where(active, each, 0) for each in (entropy.exp(), 1 / torch.where(active, squares, 1)))
-        return found | statistics.how_spread(top, *spread)
+    def _add(self, state: dict[str, Tensor], some: slice, top: Tensor, sums: Tensor) -> None:
+        most, total = torch.maximum(state["top"][some], top), torch.zeros_like(sums)
+        for largest, values in ((state["top"][some], state["sums"][:, some]), (top, sums)):
+            gap = torch.where(largest > -torch.inf, largest - most, 0)
+            part = torch.where(largest > -torch.inf, gap.exp(), 0)
+            total += torch.stack([part * values[0], part * (values[1] + gap * values[0]), part.square() * values[2]])
+        state["top"][some], state["sums"][:, some] = most, total
 
 
-class _Levels:
+class _Shares(_Visit):
+    """Numbers of negatives with a share, or a part of the push, above eps; of those too near to it; and their mass.
+
+    Args:
+        asking: the queries.
+        scale: factor of a score in its logit.
+        log: (n,) log-sum-exp of the negatives.
+        share: (n,) total share of the negatives.
+        active: (n,) whether they are pushed.
+        eps: smallest share that counts.
+        equal: relative difference of a share and eps below which float64 cannot tell them apart.
+    """
+
+    def __init__(
+        self, asking: Asking, scale: float, log: Tensor, share: Tensor, active: Tensor, eps: float, equal: float
+    ):
+        super().__init__(asking)
+        self.scale, self.log, self.share, self.active = scale, log, share, active
+        self.eps, self.near = eps, eps * equal
+
+    def begin(self) -> dict[str, Tensor]:
+        """Return the state without any candidate."""
+        names, number = ("contributing", "uncertain", "relative", "relative_uncertain"), len(self.asking)
+        counts = {name: torch.zeros(number, dtype=torch.int64) for name in names}
+        return super().begin() | counts | {"weight_above": torch.zeros(number, dtype=torch.float64)}
+
+    def see(self, state: dict[str, Tensor], score: Tensor, some: slice) -> None:
+        """Add scores."""
+        part = score.mul_(self.scale).sub_(self.log[some, None]).exp_()
+        heavy, near = part > self.eps, (part - self.eps).abs() <= self.near
+        state["relative"][some] += torch.where(self.active[some], heavy.sum(dim=1), 0)
+        state["relative_uncertain"][some] += torch.where(self.active[some], near.sum(dim=1), 0)
+        share = part.mul_(self.share[some, None])
+        above = share > self.eps
+        state["contributing"][some] += above.sum(dim=1)
+        state["uncertain"][some] += ((share - self.eps).abs() <= self.near).sum(dim=1)
+        state["weight_above"][some] += share.mul_(above).sum(dim=1)
+
+
+class _Levels(_Visit):
     """Counts negatives above the scores of the positives of a query, less a margin, and within rounding of them."""
 
-    def __init__(self, asking: Asking, margin: float, done: Callable[[StreamedSums], Any]):
-        self.asking, self.done, score = asking, done, asking.score
+    def __init__(self, asking: Asking, margin: float):
+        super().__init__(asking)
+        score = asking.score
         order = score.argsort(stable=True)
         self.order = order[asking.query[order].argsort(stable=True)]
         level, self.there = asking.slots(score[self.order], asking.query[self.order], asking.number, torch.inf)
         self.levels, self.tie = level - margin, bounds.ties(asking.rows.shape[1], 1.0)
 
-    def begin(self) -> StreamedSums:
-        """No candidate."""
-        above, ties = (torch.zeros(self.levels.shape, dtype=torch.int64) for _ in range(2))
-        return StreamedSums(torch.zeros(len(self.asking), dtype=torch.int64), above=above, ties=ties)
+    def begin(self) -> dict[str, Tensor]:
+        """Return the state without any candidate."""
+        return super().begin() | {name: torch.zeros_like(self.levels, dtype=torch.int64) for name in ("above", "ties")}
 
-    def see(self, made: StreamedSums, score: Tensor, some: slice) -> None:
-        """Add scores of some queries, (m, C), -inf where a pair is no negative."""
-        assert made.above is not None
-        assert made.ties is not None
+    def see(self, state: dict[str, Tensor], score: Tensor, some: slice) -> None:
+        """Add scores."""
         for k, level in enumerate(self.levels[some].T):
             over = (score > (level + self.tie)[:, None]).sum(dim=1)
-            made.above[some, k] += over
-            made.ties[some, k] += (score >= (level - self.tie)[:, None]).sum(dim=1) - over
-
-    def prune(self, made: StreamedSums) -> None:
-        """Nothing is kept."""
-
-    def join(self, whole: StreamedSums, other: StreamedSums) -> None:
-        """Add the next candidates."""
-        whole.add(other)
-        assert whole.above is not None
-        assert whole.ties is not None
-        whole.above += other.above
-        whole.ties += other.ties
+            state["above"][some, k] += over
+            state["ties"][some, k] += (score >= (level - self.tie)[:, None]).sum(dim=1) - over
 
 
-@dataclass(eq=False)
-class SpreadSums(StreamedSums):
-    """How the scores of all candidates of each query are spread: the nearest ones, bins of the negatives, moments."""
-
-    top: Tensor | None = None  # (n, k), descending
-    bins: Tensor | None = None  # (n, bins)
-    moments: Tensor | None = None  # (2, n): sums of scores and of their squares
-
-
-class _Spread:
-    """Keeps the largest cosines of each query, and counts negatives in equal bins from -1 to 1."""
+class _Spread(_Visit):
+    """The largest cosines of each query, negatives in equal bins from -1 to 1, and sums of scores and their squares."""
 
     def __init__(self, asking: Asking, keep: int, bins: int):
-        self.asking, self.keep, self.bins = asking, keep, bins
+        super().__init__(asking)
+        self.keep, self.bins = keep, bins
 
-    def begin(self) -> SpreadSums:
-        """No candidate."""
+    def begin(self) -> dict[str, Tensor]:
+        """Return the state without any candidate."""
         number = len(self.asking)
-        top = torch.full((number, self.keep), -torch.inf, dtype=torch.float64)
-        made = SpreadSums(torch.zeros(number, dtype=torch.int64), top=top)
-        made.bins = torch.zeros(number, self.bins, dtype=torch.int64)
-        made.moments = torch.zeros(2, number, dtype=torch.float64)
-        return made
+        return super().begin() | {
+            "top": torch.full((number, self.keep), -torch.inf, dtype=torch.float64),
+            "bins": torch.zeros(number, self.bins, dtype=torch.int64),
+            "moments": torch.zeros(2, number, dtype=torch.float64),
+        }
 
-    def see(self, made: SpreadSums, score: Tensor, some: slice) -> None:
-        """Add scores of some queries, (m, C), -inf where a pair is no negative."""
+    def see(self, state: dict[str, Tensor], score: Tensor, some: slice) -> None:
+        """Add scores."""
         there = score > -torch.inf
-        best = score.topk(min(self.keep, score.shape[1]), dim=1).values
-        self._nearer(made, some, best)
-        self._sum(made, some, score, there)
+        self._nearer(state, some, score.topk(min(self.keep, score.shape[1]), dim=1).values)
+        self._sum(state, some, score, there)
         place = self.place(score)
         rows = torch.arange(len(score))[:, None] * self.bins
         number = torch.bincount((place + rows)[there], minlength=len(score) * self.bins)
-        made.bins[some] += number.view(len(score), self.bins)
+        state["bins"][some] += number.view(len(score), self.bins)
 
     def place(self, score: Tensor) -> Tensor:
-        """The bin of each score; of none, any."""
+        """Return the bin of each score; any for -inf."""
         return ((score + 1) / (2 / self.bins)).floor().clamp(0, self.bins - 1).long()
 
-    def _nearer(self, made: SpreadSums, some: slice, best: Tensor) -> None:
-        both = torch.cat([made.top[some], best], dim=1)
-        made.top[some] = both.topk(self.keep, dim=1).values
+    def _nearer(self, state: dict[str, Tensor], some: slice, best: Tensor) -> None:
+        both = torch.cat([state["top"][some], best], dim=1)
+        state["top"][some] = both.topk(self.keep, dim=1).values
 
-    def _sum(self, made: SpreadSums, some: slice, score: Tensor, there: Tensor) -> None:
+    def _sum(self, state: dict[str, Tensor], some: slice, score: Tensor, there: Tensor) -> None:
         value = torch.where(there, score, 0)
-        made.moments[0, some] += value.sum(dim=1)
-        made.moments[1, some] += value.square().sum(dim=1)
+        state["moments"][0, some] += value.sum(dim=1)
+        state["moments"][1, some] += value.square().sum(dim=1)
 
-    def prune(self, made: SpreadSums) -> None:
-        """Nothing is kept."""
+    def join(self, state: dict[str, Tensor], other: dict[str, Tensor]) -> None:
+        """Add the state of the next candidates."""
+        self._nearer(state, slice(None), other["top"])
+        super().join({name: values for name, values in state.items() if name != "top"}, other)
 
-    def join(self, whole: SpreadSums, other: SpreadSums) -> None:
-        """Add the next candidates."""
-        whole.add(other)
-        self._nearer(whole, slice(None), other.top)
-        whole.bins += other.bins
-        whole.moments += other.moments
-
-    def done(self, whole: SpreadSums) -> SimpleNamespace:
+    def result(self, state: dict[str, Tensor]) -> SimpleNamespace:
         """Put the positives among the negatives."""
         asking = self.asking
         scored, there = asking.slots(asking.score, asking.query, asking.number, -torch.inf)
-        self._nearer(whole, slice(None), scored)
-        self._sum(whole, slice(None), scored, there)
-        mean, square = whole.moments / (whole.negatives + asking.number).clamp(min=1)
+        self._nearer(state, slice(None), scored)
+        self._sum(state, slice(None), scored, there)
+        mean, square = state["moments"] / (state["negatives"] + asking.number).clamp(min=1)
         positives = torch.bincount(self.place(asking.score), minlength=self.bins)
         deviation = (square - mean.square()).clamp(min=0).sqrt()
-        return SimpleNamespace(score=whole.top, deviation=deviation, bins=whole.bins, positives=positives)
+        return SimpleNamespace(score=state["top"], deviation=deviation, bins=state["bins"], positives=positives)
 
 
 def spread(asking: Asking, keep: int, bins: int, report: Callable[[int, int], None] | None = None) -> SimpleNamespace:
@@ -469,15 +370,8 @@ def spread(asking: Asking, keep: int, bins: int, report: Callable[[int, int], No
         `score` (n, keep), descending, -inf beyond the last; `deviation` (n,) of the scores; `bins` (n, bins) of the
         negatives; `positives` (bins,) of all queries.
     """
-    return _summed(asking, _Spread(asking, keep, bins), report)
-
-
-def _of_hinge(reader: HingeReader, whole: StreamedSums) -> dict[str, Tensor]:
-    """Statistics of every query of a hinge."""
-    side = SimpleNamespace(unsorted=lambda values: values)
-    view: Any = SimpleNamespace(negatives=lambda _: whole.negatives, sides=[side])
-    counts: Any = SimpleNamespace(above=[whole.above], ties=[whole.ties])
-    return reader._result(view, counts, 0)
+    visit = _Spread(asking, keep, bins)
+    return visit.result(_visited(visit, report))
 
 
 def ranks(asking: Asking, report: Callable[[int, int], None] | None = None) -> PositiveRanks:
@@ -487,13 +381,10 @@ def ranks(asking: Asking, report: Callable[[int, int], None] | None = None) -> P
         asking: the queries.
         report: called with candidates done, and in all.
     """
-    how = _Levels(asking, 0.0, lambda whole: whole)
-    whole = _summed(asking, how, report)
-    assert whole.above is not None
-    assert whole.ties is not None
-    order, there = how.order, how.there
+    visit = _Levels(asking, 0.0)
+    state, order, there = _visited(visit, report), visit.order, visit.there
     return PositiveRanks(
-        asking.query[order], asking.row[order], whole.above[there], whole.ties[there], asking.score[order]
+        asking.query[order], asking.row[order], state["above"][there], state["ties"][there], asking.score[order]
     )
 
 
@@ -510,57 +401,86 @@ def against_all(
     """
     reader = readers.of(loss, eps, relative=True)
     if isinstance(reader, SoftmaxReader):
-        found = _summed(asking, _Softmax(asking, loss, reader, eps), report)
+        found = _softmax(asking, loss, reader.scale, eps, report)
     else:
-        found = _summed(asking, _Levels(asking, loss.parameters["margin"], partial(_of_hinge, reader)), report)
+        state = _visited(_Levels(asking, loss.parameters["margin"]), report)
+        side = SimpleNamespace(unsorted=lambda values: values)
+        view: Any = SimpleNamespace(negatives=lambda _: state["negatives"], sides=[side])
+        found = reader._result(view, SimpleNamespace(above=[state["above"]], ties=[state["ties"]]), 0)
     return found | {"pulled_negatives": torch.zeros_like(found["contributing"])}
 
 
-def _summed(asking: Asking, how: Any, report: Callable[[int, int], None] | None) -> Any:
-    """What all candidates are to the queries, section by section."""
+def _softmax(
+    asking: Asking, loss: Any, scale: float, eps: float, report: Callable[[int, int], None] | None
+) -> dict[str, Tensor]:
+    """Statistics of every query of a softmax, (n,) each."""
+    progress = report and [lambda done, number, k=k: report(done + k * number, 2 * number) for k in (0, 1)]
+    state = _visited(_LogSums(asking, scale), progress and progress[0])
+    some, total = state["sums"][0] > 0, torch.where(state["sums"][0] > 0, state["sums"][0], 1)
+    log = torch.where(some, state["top"] + total.log(), 0)
+    positive, filled = asking.slots(asking.score, asking.query, asking.number, 0.0)
+    none, last = torch.zeros_like(filled), some[:, None]
+    pairs = Pairs(
+        torch.cat([positive, log[:, None] / scale], dim=1),
+        torch.cat([filled, torch.zeros_like(last)], dim=1),
+        torch.cat([none, last], dim=1),
+        query_norm=asking.norm,
+    )
+    weights = loss.weight(pairs)
+    share = weights.abs() / loss.unit(pairs)
+    whole, active = torch.where(some, share[:, -1], 0), some & (weights[:, -1] > 0)
+    bound = bounds.exact_dot(asking.rows.shape[1]) * float(asking.rows.norm(dim=1).max()) * float(state["longest"])
+    equal = bounds.equal(bound, scale, int(state["negatives"].max()) + positive.shape[1])
+    counts = _visited(_Shares(asking, scale, log, whole, active, eps, equal), progress and progress[1])
+    rest = torch.where(counts["contributing"] < counts["negatives"], (whole - counts["weight_above"]).clamp(min=0), 0)
+    names = ("contributing", "uncertain", "relative", "relative_uncertain", "weight_above", "negatives")
+    found = {name: counts[name] for name in names} | {
+        "weight_below": rest,
+        "weight_positive": statistics.weight_positive(share, pairs),
+        "pushed_positives": statistics.pushed_positives(share, weights, pairs, eps),
+        "push": statistics.push(weights),
+        "pull": statistics.pull(weights),
+    }
+    effective = (total.log() - state["sums"][1] / total).exp()
+    participation = total.square() / torch.where(some, state["sums"][2], 1)
+    spread = (torch.where(active, values, 0) for values in (1 / total, effective, participation))
+    return found | statistics.how_spread(*spread)
+
+
+def _visited(visit: _Visit, report: Callable[[int, int], None] | None) -> dict[str, Tensor]:
+    """Visit all candidates section by section, and merge the states in their order."""
+    asking = visit.asking
     number = asking.stored.sides[1 - asking.side].shape[0]
+    step = max(1, NUMBERS_AT_ONCE // asking.rows.shape[1])
     sections = [slice(start, min(start + SECTION, number)) for start in range(0, number, SECTION)]
-    sums = []
-    with devices.threads(1):
-        for done, some in enumerate(sections, start=1):
-            sums.append(_section(asking, how, some))
+    state = visit.begin()
+    with devices.threads(1), ThreadPoolExecutor(devices.workers()) as pool:
+        for done, section in enumerate(sections, start=1):
+            parts = [
+                slice(start, min(start + step, section.stop)) for start in range(section.start, section.stop, step)
+            ]
+            total = visit.begin()
+            for part in pool.map(partial(_scored, visit), parts):
+                visit.join(total, part)
+            visit.join(state, total)
             if report:
                 report(done, len(sections))
-        first, *others = sums
-        for each in others:
-            how.join(first, each)
-        return how.done(first)
+    return state
 
 
-def _section(asking: Asking, how: Any, section: slice) -> StreamedSums:
-    """Score the candidates of a section, some at a time, by several threads; add them up in their order."""
-    step = max(1, NUMBERS_AT_ONCE // asking.rows.shape[1])
-    made = how.begin()
-    with ThreadPoolExecutor(devices.workers()) as pool:
-        for some in pool.map(
-            lambda start: _scored(asking, how, slice(start, min(start + step, section.stop))),
-            range(section.start, section.stop, step),
-        ):
-            how.join(made, some)
-            if len(made.kept) > MOST_LISTS or sum(len(query) for query, _ in made.kept) > MOST_LISTED_CANDIDATES:
-                how.prune(made)
-    if made.kept:
-        how.prune(made)
-    return made
-
-
-def _scored(asking: Asking, how: Any, candidates: slice) -> StreamedSums:
+def _scored(visit: _Visit, candidates: slice) -> dict[str, Tensor]:
     """Score some candidates, of which no more are in memory."""
-    made, rows = how.begin(), torch.arange(candidates.start, candidates.stop)
+    asking, state, rows = visit.asking, visit.begin(), torch.arange(candidates.start, candidates.stop)
     positive = "candidate" in NORMALISED_SIDES.get(asking.metric, ())
     other = _factors(asking.stored.of(1 - asking.side, rows, positive=positive), asking.metric)
-    made.longest, own = float(other.norm(dim=1).max()), asking.own(rows)
-    for some in torch.arange(len(asking)).split(max(1, STREAMED_SCORES // len(rows))):
-        place = slice(int(some[0]), int(some[-1]) + 1)
-        score = asking.rows[place] @ other.T
+    state["longest"][0] = float(other.norm(dim=1).max())
+    own = asking.own(rows)
+    for places in torch.arange(len(asking)).split(max(1, STREAMED_SCORES // len(rows))):
+        some = slice(int(places[0]), int(places[-1]) + 1)
+        score = asking.rows[some] @ other.T
         if own is not None:
-            score.masked_fill_(own[place], -torch.inf)
-            made.negatives[place] -= own[place].sum(dim=1)
-        made.negatives[place] += len(rows)
-        how.see(made, score, place)
-    return made
+            score.masked_fill_(own[some], -torch.inf)
+            state["negatives"][some] -= own[some].sum(dim=1)
+        state["negatives"][some] += len(rows)
+        visit.see(state, score, some)
+    return state
