@@ -132,7 +132,7 @@ def start(checkout: Path, plain: bool) -> subprocess.Popen:
     """Start a process that serves cases with the cocos of a checkout."""
     environment = os.environ | {"PYTHONPATH": str(checkout), "OMP_NUM_THREADS": "1"}
     environment |= {"COCOS_KERNEL": "plain"} if plain else {}
-    command = [sys.executable, str(Path(__file__)), "--serve"]
+    command = [sys.executable, "-P", str(Path(__file__)), "--serve"]  # -P: cuda.py is not the package cuda
     return subprocess.Popen(command, env=environment, cwd=checkout, stdin=-1, stdout=-1, text=True)
 
 
