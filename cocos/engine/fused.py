@@ -24,9 +24,7 @@ PAD = 16
 # Bytes of candidates packed at once if several strips of rows reuse them.
 PACKED_BYTES = 12 * 2**20
 # Bytes of candidates packed at once for a single strip: they stay in the second-level cache.
-PACKED_BYTES_OF_ONE_STRIP = (
-    2**20
-)  # for one strip, which does not come back to them: they stay in the second-level cache
+PACKED_BYTES_OF_ONE_STRIP = 2**20
 # Largest size in bytes at which a whole side is packed once for all parts.
 PACKED_SIDE_BYTES = 16 * 2**20
 # Strips visited per call of the kernel; between calls Python reports progress and handles signals.
@@ -94,64 +92,64 @@ class Lists:
 
     def __init__(self, place: structs.Struct, room: int):
         self._place, self._room = place, room
-        self._wanted = {"row": torch.int32, "column": torch.int32, "score": torch.float32}
+        self._dtypes = {"row": torch.int32, "column": torch.int32, "score": torch.float32}
         self._ensure_room({})
 
     def _ensure_room(self, rest: dict[str, Tensor]) -> None:
         """Write to the rest of the memory, or to new memory if too little is left."""
         if not rest or len(rest["row"]) < self._room:
-            rest = {name: torch.empty(LIST_RESERVE * self._room, dtype=dtype) for name, dtype in self._wanted.items()}
+            rest = {name: torch.empty(LIST_RESERVE * self._room, dtype=dtype) for name, dtype in self._dtypes.items()}
         self._arrays = rest
         self._place.set(room=self._room, found=0, **rest)
 
-    def taken(self) -> dict[str, Tensor]:
+    def take(self) -> dict[str, Tensor]:
         """Return the entries since the last call, (found,) each."""
         arrays, found = self._arrays, self._place.found
         self._ensure_room({name: array[found:] for name, array in arrays.items()})
         return {name: array[:found] for name, array in arrays.items()}
 
 
-_seen: "weakref.WeakKeyDictionary[View, structs.Struct]" = weakref.WeakKeyDictionary()
+_view_structs: "weakref.WeakKeyDictionary[View, structs.Struct]" = weakref.WeakKeyDictionary()
 
 
-def seen(view: View) -> structs.Struct:
+def view_struct(view: View) -> structs.Struct:
     """Return the view as a struct of the kernel, cached."""
-    if view not in _seen:
-        _seen[view] = _struct(view)
-    return _seen[view]
+    if view not in _view_structs:
+        _view_structs[view] = _struct(view)
+    return _view_structs[view]
 
 
 def _struct(view: View) -> structs.Struct:
     wide = view.origin is not None and view.origin.dtype == torch.float64
     metric = KERNEL_METRICS.get(view.metric, 0)
-    made = structs.struct("view", d=view.width, blocks=view.blocks, tie=view.tie, metric=metric)
+    struct = structs.struct("view", d=view.width, blocks=view.blocks, tie=view.tie, metric=metric)
     if view.origin is not None:
-        made.set(origin=view.origin.float().contiguous(), centre=view.origin.double().contiguous())
+        struct.set(origin=view.origin.float().contiguous(), centre=view.origin.double().contiguous())
     for k, (side, matrix, block) in enumerate(zip(view.sides, view.matrices, (view.rows, view.columns), strict=True)):
         least, largest = side.order.aminmax() if len(side) else (0, 0)
         if not 0 <= least <= largest < len(matrix):
             raise IndexError(f"kernel: places refer to rows {int(least)} to {int(largest)} of {len(matrix)}")
-        precise, beside = matrix.dtype == torch.float64 or wide or (side.unit and side.extreme), None
+        precise, factors = matrix.dtype == torch.float64 or wide or (side.unit and side.extreme), None
         if view.distances:
             square, one = side.norm.square().float(), torch.ones(len(side), dtype=torch.float32)
-            beside = torch.stack([-square, -one] if k == 0 else [one, square], dim=1)
-        made.sides[k].set(
+            factors = torch.stack([-square, -one] if k == 0 else [one, square], dim=1)
+        struct.sides[k].set(
             matrix=matrix,
             **{name: getattr(side, name).contiguous() for name in ("order", "norm", "first", "last")},
             scale=(1 / side.norm).float() if side.unit and not precise else None,
-            beside=beside,
+            beside=factors,
             block=torch.from_numpy(np.ascontiguousarray(block, dtype=np.int64)),
             factor=2.0 if view.distances and k == 0 else 1.0,
             wide=matrix.dtype == torch.float64,
             unit=side.unit,
             precise=precise,
         )
-    return made
+    return struct
 
 
-def shares(view: View, asked: structs.Struct) -> None:
+def shares(view: View, question: structs.Struct) -> None:
     """Count negatives by their share of a sum, see kernel/shares.c."""
-    structs.kernel().cocos_shares(seen(view).address, asked.address)
+    structs.kernel().cocos_shares(view_struct(view).address, question.address)
 
 
 def _rounded_up(number: int, *units: int) -> int:
@@ -164,7 +162,7 @@ class Pass:
 
     def __init__(self, view: View, readers: list):
         self.view, self.readers = view, readers
-        self.struct = seen(view)
+        self.struct = view_struct(view)
         self.factors = view.width + 2 * view.distances
         self.panel, self.lanes, self.width, strip = map(structs.constant, ("panel", "lanes", "width", "strip"))
         most = _rounded_up(int(np.diff(view.columns).max()), self.panel)
@@ -191,41 +189,41 @@ class Pass:
 class Worker:
     """Buffers and arguments with which one thread visits parts."""
 
-    def __init__(self, whole: Pass):
-        self._view, self._strip = whole.view, structs.constant("strip")
-        self._arguments = [reader.kernel(reader, whole.view, whole.chunk) for reader in whole.readers]
-        number, (left, right) = len(self._arguments), whole.sides
+    def __init__(self, kernel_pass: Pass):
+        self._view, self._strip = kernel_pass.view, structs.constant("strip")
+        self._arguments = [reader.kernel(reader, kernel_pass.view, kernel_pass.chunk) for reader in kernel_pass.readers]
+        number, (left, right) = len(self._arguments), kernel_pass.sides
         self._lives = (ctypes.c_void_p * number)(*(structs.life(each.name) for each in self._arguments))
         self._structs = (ctypes.c_void_p * number)(*(each.struct.address for each in self._arguments))
-        packed = _rounded_up(whole.chunk, whole.panel, whole.lanes)
+        packed = _rounded_up(kernel_pass.chunk, kernel_pass.panel, kernel_pass.lanes)
         self._pass = structs.struct(
             "pass",
-            view=whole.struct.address,
+            view=kernel_pass.struct.address,
             left=left,
             right=right,
-            strip=torch.empty(0 if left is not None else self._strip, whole.factors, dtype=torch.float32),
-            packed=torch.empty(0 if right is not None else packed, whole.factors, dtype=torch.float32),
-            score=torch.empty(self._strip, whole.width, dtype=torch.float32),
+            strip=torch.empty(0 if left is not None else self._strip, kernel_pass.factors, dtype=torch.float32),
+            packed=torch.empty(0 if right is not None else packed, kernel_pass.factors, dtype=torch.float32),
+            score=torch.empty(self._strip, kernel_pass.width, dtype=torch.float32),
             life=ctypes.addressof(self._lives),
             of=ctypes.addressof(self._structs),
             number=number,
-            chunk=whole.chunk,
+            chunk=kernel_pass.chunk,
             patience=STRIPS_PER_CALL,
         )
 
     def see(self, part, states: list, counter: Callable[[int], None]) -> None:
         """Show the scores of a part to all readers; `counter` is called with the number of strips done since then."""
-        view, todo, rows, columns = self._view, self._pass, part.rows, part.columns
+        view, kernel_pass, rows, columns = self._view, self._pass, part.rows, part.columns
         for arguments, state in zip(self._arguments, states, strict=True):
             arguments.aim(state, part)
-        todo.part.set(row=rows.start, rows=rows.stop - rows.start)
-        todo.part.set(column=columns.start, columns=columns.stop - columns.start)
+        kernel_pass.part.set(row=rows.start, rows=rows.stop - rows.start)
+        kernel_pass.part.set(column=columns.start, columns=columns.stop - columns.start)
         first, last = (0, 1) if view.blocks == 1 else np.searchsorted(view.rows, (rows.start, rows.stop)).tolist()
-        todo.set(block=first, last=last, begin=0)
+        kernel_pass.set(block=first, last=last, begin=0)
         steps, done = -(-(rows.stop - rows.start) // self._strip), 0
-        while structs.kernel().cocos_pass(todo.address):
-            within = todo.begin / (columns.stop - columns.start) if view.blocks == 1 else 0
-            now = int(steps * (todo.block - first + within) / (last - first))
+        while structs.kernel().cocos_pass(kernel_pass.address):
+            within = kernel_pass.begin / (columns.stop - columns.start) if view.blocks == 1 else 0
+            now = int(steps * (kernel_pass.block - first + within) / (last - first))
             counter(now - done)
             done = now
         for arguments in self._arguments:

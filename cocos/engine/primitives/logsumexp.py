@@ -418,7 +418,7 @@ class _KernelLogSumExp(fused.Arguments):
 
     def end(self) -> None:
         for k, found in enumerate(self.lists):
-            taken = found.taken()
+            taken = found.take()
             noted = [(taken["row"], taken["column"], taken["score"])]
             self.state.note(k, None if self.struct.asking[k].full else noted)
 
