@@ -271,7 +271,7 @@ def test_graded_pairs_are_drawn_without_hard_negatives():
     embeddings = cocos.Embeddings(side.query, side.candidate[:12], negatives=side.candidate[12:24],
                                   grades=torch.arange(12))  # fmt: skip
     data = measures.count(embeddings, "cosent", batch_size=6)
-    assert "12 of the 12 hard negatives that are named are not drawn" in data.attrs["notes"] + data.attrs["undrawn"]
+    assert "12 of 12 named hard negatives are not drawn" in data.attrs["notes"] + data.attrs["undrawn"]
     assert sorted(data["negatives"].isel(direction=0, batch=0).values.tolist()) == [0, 1, 2, 3, 4, 5]
 
 

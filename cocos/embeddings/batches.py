@@ -20,19 +20,7 @@ from torch import Tensor
 from cocos.base.errors import InputError, Unfit, rows
 from cocos.embeddings.embeddings import Embeddings
 
-__all__ = [
-    "COPY_RULES",
-    "SAMPLINGS",
-    "Batch",
-    "Plan",
-    "alone",
-    "check",
-    "draw",
-    "matches",
-    "plan",
-    "read_slice",
-    "with_queues",
-]
+__all__ = ["Batch", "Plan", "draw", "plan"]
 
 logger = logging.getLogger(__name__)
 SAMPLINGS = ("pairs", "groups")
@@ -124,40 +112,23 @@ class Batch:
 
 
 def matches(embeddings: Embeddings, batch: Batch) -> None:
-    """Refuse a batch of pairs whose rows are no pairs.
-
-    Examples:
-        >>> embeddings = cocos.Embeddings(torch.eye(3), 2 * torch.eye(3))
-        >>> index = torch.arange(3)
-        >>> cocos.batches.matches(embeddings, cocos.batches.Batch(index, index, paired=True))
-    """
+    """Refuse a batch of pairs if row i of its queries and row i of its candidates have different groups."""
     if not batch.paired:
         return
-    queries, candidates = len(batch.query_index), len(batch.candidate_index) - batch.extra
-    if queries != candidates:
-        raise InputError(f"batch: paired, with {queries} queries and {candidates} candidates; give as many of both")
-    groups = embeddings.query_group[batch.query_index], embeddings.candidate_group[batch.candidate_index[:candidates]]
-    if torch.equal(*groups):
-        return
-    place = (groups[0] != groups[1]).nonzero().flatten().tolist()
-    query, candidate = (int(index[place[0]]) for index in (batch.query_index, batch.candidate_index))
-    pair = " and ".join(
-        f"{name} of group {int(group[place[0]])}"
-        for name, group in zip((f"query {query}", f"candidate {candidate}"), groups, strict=True)
-    )
-    raise InputError(f"batch: paired, with {pair} side by side in {rows(place)}; the two of a pair share a group")
+    query, candidate = batch.query_index, batch.partners
+    if len(query) != len(candidate):
+        raise InputError(f"batch: paired, with {len(query)} queries and {len(candidate)} candidates, expected as many")
+    query_group, candidate_group = embeddings.query_group[query], embeddings.candidate_group[candidate]
+    if not torch.equal(query_group, candidate_group):
+        row = int((query_group != candidate_group).nonzero()[0])
+        raise InputError(
+            f"batch: row {row} pairs query {query[row]} of group {query_group[row]} with candidate {candidate[row]} of "
+            f"group {candidate_group[row]}, expected one group"
+        )
 
 
 def alone(embeddings: Embeddings, batch: Batch) -> tuple[Embeddings, Batch]:
-    """Take the rows of a batch alone, in float64, and make the batch of them.
-
-    Examples:
-        >>> embeddings = cocos.Embeddings(torch.eye(3), 2 * torch.eye(3))
-        >>> rows = torch.tensor([2, 0])
-        >>> part, batch = cocos.batches.alone(embeddings, cocos.batches.Batch(rows, rows, paired=True))
-        >>> part.query.shape, batch.query_index
-        (torch.Size([2, 3]), tensor([0, 1]))
-    """
+    """Select the rows of a batch, in float64, and return them with the same batch of the new row numbers."""
     query, candidate = batch.query_index, batch.candidate_index
     if embeddings.shared:
         rows = torch.cat([query, candidate]).unique()
@@ -177,9 +148,9 @@ class Plan:
         sample: `pairs` or `groups`.
         batch_size: rows of a full batch.
         notes: sentences.
-        undrawn: sentences on the rows that are in no batch of a pass, with their number.
+        undrawn: the notes on rows that are in no batch of a pass, with their number.
         copies: `once`, a row of several pairs is one candidate of a batch, or `keep`, one for each of its pairs.
-        coverage: sentence among the notes on the hard negatives that these batches have; empty if there is none.
+        coverage: the note on hard negatives that are in none of these batches; empty if all are drawn.
 
     Examples:
         >>> plan = cocos.batches.plan(cocos.Embeddings(torch.eye(4), 2 * torch.eye(4)), batch_size=2)
@@ -196,7 +167,7 @@ class Plan:
     coverage: str = ""
 
     def only(self, chosen: slice) -> "Plan":
-        """Keep a slice of the batches, without the sentence on the hard negatives that all of them have.
+        """Keep a slice of the batches, without the note on hard negatives, which is on all batches.
 
         Raises:
             InputError: there are no such batches.
@@ -206,10 +177,8 @@ class Plan:
                 f"batches: {chosen.start}:, expected less than {len(self.batches)}, the number of batches of one pass; "
                 "give both ends for batches of further passes"
             )
-        notes, undrawn = (
-            [note for note in notes_of_plan if note != self.coverage] for notes_of_plan in (self.notes, self.undrawn)
-        )
-        return replace(self, batches=self.batches[chosen], notes=tuple(notes), undrawn=tuple(undrawn))
+        notes, undrawn = (tuple(note for note in part if note != self.coverage) for part in (self.notes, self.undrawn))
+        return replace(self, batches=self.batches[chosen], notes=notes, undrawn=undrawn)
 
 
 def read_slice(batches: Any) -> slice | None:
@@ -224,16 +193,16 @@ def read_slice(batches: Any) -> slice | None:
     """
     if not isinstance(batches, str | slice):
         return None
-    ends: list[Any] = [batches.start, batches.stop] if isinstance(batches, slice) else [None, None]
-    if isinstance(batches, str) and (match := re.fullmatch(r"(\d{0,15}):(\d{0,15})", batches.strip(), re.ASCII)):
-        ends = [int(text) if text else None for text in match.groups()]
-    elif isinstance(batches, str):
-        raise InputError(f"batches: {batches[:40]!r}, expected a number, or a slice A:B with A below B, like 40:80")
-    start, stop = 0 if ends[0] is None else ends[0], ends[1]
-    whole = all(isinstance(end, Integral) and not isinstance(end, bool) for end in (start, stop) if end is not None)
-    stepped = isinstance(batches, slice) and batches.step not in {None, 1}
-    if not whole or stepped or start < 0 or (stop is not None and start >= stop):
-        raise InputError(f"batches: {str(batches)[:40]}, expected a slice A:B with 0 <= A < B, like 40:80")
+    message = f"batches: {str(batches)[:40]}, expected a number, or a slice A:B with 0 <= A < B, like 40:80"
+    if isinstance(batches, str):
+        match = re.fullmatch(r"(\d{0,15}):(\d{0,15})", batches.strip(), re.ASCII)
+        if match is None:
+            raise InputError(message)
+        batches = slice(*(int(text) if text else None for text in match.groups()))
+    start, stop = 0 if batches.start is None else batches.start, batches.stop
+    integers = all(isinstance(end, Integral) and not isinstance(end, bool) for end in (start, stop) if end is not None)
+    if not integers or batches.step not in {None, 1} or start < 0 or (stop is not None and start >= stop):
+        raise InputError(message)
     return slice(int(start), None if stop is None else int(stop))
 
 
@@ -245,11 +214,7 @@ def check(
     seed: int,
     copies: str | None = None,
 ) -> None:
-    """Refuse options that are out of range, before anything is encoded.
-
-    Examples:
-        >>> cocos.batches.check("pairs", 128, None, None, 0)
-    """
+    """Refuse options that are out of range, before anything is encoded."""
     if sample is not None and sample not in SAMPLINGS:
         raise InputError(f"sample: {sample!r}, expected one of {', '.join(SAMPLINGS)}")
     if copies is not None and copies not in COPY_RULES:
@@ -325,21 +290,7 @@ def plan(
         [(3, 2), (3, 3)]
     """
     check(sample, batch_size, batches, per_group, seed, copies)
-    if embeddings.is_queued:
-        plan_without_queue = plan(
-            embeddings.without_queue(),
-            sample=sample,
-            batch_size=batch_size,
-            batches=batches,
-            per_group=per_group,
-            seed=seed,
-            copies=copies,
-            matched=matched,
-            hard=hard,
-        )
-        return replace(
-            plan_without_queue, batches=tuple(with_queues(batch, embeddings) for batch in plan_without_queue.batches)
-        )
+    queued, embeddings = embeddings, embeddings.without_queue()
     hard, copies = not matched if hard is None else hard, "keep" if matched else copies
     everything = batch_size == WHOLE_SET
     batch_size = UNLIMITED if isinstance(batch_size, str) else batch_size
@@ -371,15 +322,16 @@ def plan(
         undrawn.append(f"not drawn in a pass, for want of a negative in their batch: {rest} {unit}")
     more = chain(first, (batch_and_number for _ in count() for batch_and_number in one_pass()))
     batches_of_run = tuple(batch for batch, _ in islice(more, len(first) if batches is None else batches))
-    coverage = ""
-    if covered := _coverage(embeddings, batches_of_run, matched=not hard):
-        coverage, complete = covered
-        (notes if complete else undrawn).append(coverage)
+    coverage = _coverage(embeddings, batches_of_run, matched=not hard)
+    if coverage:
+        undrawn.append(coverage)
     for note in (*notes, *undrawn):
         logger.info("note: %s", note)
     device = embeddings.query.device
-    moved = tuple(batch.to(device) for batch in batches_of_run)
-    return Plan(moved, sample, size, (*notes, *undrawn), tuple(undrawn), copies, coverage)
+    moved = [batch.to(device) for batch in batches_of_run]
+    if queued.is_queued:
+        moved = [with_queues(batch, queued) for batch in moved]
+    return Plan(tuple(moved), sample, size, (*notes, *undrawn), tuple(undrawn), copies, coverage)
 
 
 def draw(
@@ -413,13 +365,8 @@ def _refuse_options(embeddings: Embeddings, sample: str, batch_size: int, per_gr
         raise InputError(
             f"per group: {per_group}, but only batches of groups have it; add --sample groups or leave it out"
         )
-    _require_positives_and_negatives(embeddings)
     if sample == "pairs" and embeddings.shared:
         raise InputError("sample: 'pairs' needs two sides; a labelled set is drawn by class, with 'groups'")
-
-
-def _require_positives_and_negatives(embeddings: Embeddings) -> None:
-    """Require a positive for every query somewhere in the set, and negatives."""
     groups = embeddings.groups
     if embeddings.shared:
         classes = int((groups.queries > 1).sum())
@@ -469,7 +416,9 @@ def _one_pass(
         per_class = per_group or max(2, min(SAMPLES_PER_CLASS, size // 2), filling)
         drawn_batches = _batches_of_classes(embeddings, size, per_class, generator)
     elif embeddings.proxies:
-        drawn_batches = _against_proxies(embeddings, size, shuffled)
+        proxies = torch.arange(len(embeddings.candidate))  # all of them are candidates of every batch
+        parts = shuffled(len(embeddings.query)).split(size)
+        drawn_batches = (Batch(query_index, proxies, paired=False) for query_index in parts)
     elif pairing is None:
         drawn_batches = _batches_of_queries(embeddings, size, per_group, generator, shuffled)
     sized = ((batch, len(batch.query_index)) for batch in drawn_batches)
@@ -509,45 +458,34 @@ def _with_negatives(batch: Batch, negatives: Tensor | None, turned: Tensor | Non
     """
     candidate = _missing_negatives(negatives, batch.query_index, batch.candidate_index)
     beside = _missing_negatives(turned, batch.candidate_index, batch.query_index)
-    flipped = batch.turned
-    if flipped is not None:
-        flipped = _with_candidates(flipped, beside, candidate)
-    return replace(_with_candidates(batch, candidate, beside), turned=flipped)
+    return _with_rows(batch, candidate, beside)
 
 
-def _with_candidates(batch: Batch, extra: Tensor, beside: Tensor) -> Batch:
-    """Add rows as further candidates, and those that the flipped batch has in their place."""
-    together = torch.cat([batch.candidate_index, extra])
-    return replace(batch, candidate_index=together, extra=len(extra), beside=beside if len(beside) else None)
+def _with_rows(batch: Batch, candidate: Tensor, query: Tensor) -> Batch:
+    """Add rows of the candidates as further candidates, and rows of the queries as candidates of the flipped batch."""
 
-
-def with_queues(batch: Batch, embeddings: Embeddings) -> Batch:
-    """Add the rows of queues as further candidates of both directions, which ask for nothing.
-
-    Examples:
-        >>> embeddings = cocos.Embeddings(torch.eye(3)[:2], 2 * torch.eye(3)[:2], queue=torch.eye(3))
-        >>> batch = cocos.batches.Batch(torch.tensor([0, 1]), torch.tensor([0, 1]), paired=True)
-        >>> cocos.batches.with_queues(batch, embeddings).sizes
-        (2, 5)
-    """
-    index = batch.query_index
-    candidate, query = (
-        index[:0] if queued is None else queued.nonzero().flatten().to(index)
-        for queued in (embeddings.queue, embeddings.query_queue)
-    )
-
-    def longer(batch_of_side: Batch, own_queue: Tensor, other_queue: Tensor) -> Batch:
-        beside = torch.cat([index[:0] if batch_of_side.beside is None else batch_of_side.beside, other_queue])
-        candidate_index = torch.cat([batch_of_side.candidate_index, own_queue])
+    def extend(side: Batch, extra: Tensor, beside: Tensor) -> Batch:
+        if side.beside is not None:
+            beside = torch.cat([side.beside, beside])
         return replace(
-            batch_of_side,
-            candidate_index=candidate_index,
-            extra=batch_of_side.extra + len(own_queue),
+            side,
+            candidate_index=torch.cat([side.candidate_index, extra]),
+            extra=side.extra + len(extra),
             beside=beside if len(beside) else None,
         )
 
-    turned = batch.turned and longer(batch.turned, query, candidate)
-    return replace(longer(batch, candidate, query), turned=turned)
+    turned = batch.turned and extend(batch.turned, query, candidate)
+    return replace(extend(batch, candidate, query), turned=turned)
+
+
+def with_queues(batch: Batch, embeddings: Embeddings) -> Batch:
+    """Add the rows of queues as further candidates of both directions, which are no queries."""
+    index = batch.query_index
+    candidate, query = (
+        index[:0] if mask is None else mask.nonzero().flatten().to(index)
+        for mask in (embeddings.queue, embeddings.query_queue)
+    )
+    return _with_rows(batch, candidate, query)
 
 
 def _missing_negatives(negatives: Tensor | None, queries: Tensor, present: Tensor) -> Tensor:
@@ -558,24 +496,18 @@ def _missing_negatives(negatives: Tensor | None, queries: Tensor, present: Tenso
     return named[(named >= 0) & ~torch.isin(named, present)]
 
 
-def _coverage(embeddings: Embeddings, batches: tuple[Batch, ...], *, matched: bool) -> tuple[str, bool] | None:
-    """Count the hard negatives that are drawn.
-
-    Returns:
-        A sentence, and whether all are drawn; None where no row names any.
-    """
+def _coverage(embeddings: Embeddings, batches: tuple[Batch, ...], *, matched: bool) -> str:
+    """Describe how many hard negatives are in no batch; empty if all are drawn."""
     negatives = embeddings.candidate_negatives if embeddings.negatives is None else embeddings.negatives
     if negatives is None:
-        return None
-    asking = [(batch.flip() if embeddings.negatives is None else batch).query_index for batch in batches]
-    named, reached = (negatives >= 0).cpu(), torch.zeros(len(negatives), dtype=torch.bool)
+        return ""
+    drawn, named = torch.zeros(len(negatives), dtype=torch.bool), (negatives >= 0).cpu()
     if not matched:
-        reached[torch.cat(asking).cpu()] = True
-    every, missing = int(named.sum()), int(named[~reached].sum())
-    why = "the loss reads pairs, row by row" if matched else "the queries that name them are not"
-    if missing:
-        return f"{missing} of the {every} hard negatives that are named are not drawn: {why}", False
-    return f"all {every} hard negatives that are named are drawn with the queries that name them", True
+        asking = [(batch.flip() if embeddings.negatives is None else batch).query_index for batch in batches]
+        drawn[torch.cat(asking).cpu()] = True
+    reason = "the loss reads pairs, row by row" if matched else "the queries that name them are not"
+    missing = int(named[~drawn].sum())
+    return f"{missing} of {int(named.sum())} named hard negatives are not drawn: {reason}" if missing else ""
 
 
 def _orphans(embeddings: Embeddings, *, negatives: bool) -> int:
@@ -822,10 +754,3 @@ def _members(group: Tensor) -> dict[int, Tensor]:
     order = group.argsort(stable=True)
     ids, sizes = group[order].unique_consecutive(return_counts=True)
     return dict(zip(ids.tolist(), order.split(sizes.tolist()), strict=True))
-
-
-def _against_proxies(embeddings: Embeddings, size: int, shuffled: Callable[[int], Tensor]) -> Iterator[Batch]:
-    """Yield the batches of one pass over samples: all class proxies are candidates of every batch."""
-    everything = torch.arange(len(embeddings.candidate))
-    for query_index in shuffled(len(embeddings.query)).split(size):
-        yield Batch(query_index, everything, paired=False)
