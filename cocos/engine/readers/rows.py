@@ -14,7 +14,7 @@ from torch import Tensor
 from cocos.counting import statistics, weights
 from cocos.embeddings import scores
 from cocos.embeddings.scores import Pairs
-from cocos.engine import bounds, devices
+from cocos.engine import bounds
 from cocos.engine.sweep import Passes
 from cocos.engine.view import View
 
@@ -96,9 +96,8 @@ def weighed(view: View, loss, eps: float) -> tuple[dict[str, Tensor], ...]:
     """Weigh all queries from rows of float64 scores; one dict a direction, in the order of the batches."""
     found = []
     for direction in view.directions:
-        with devices.threads():
-            pairs = (dense_rows(view, direction, some, embeddings=True) for some in pieces(view, direction))
-            parts = [_statistics(each, loss, eps, bounds.equal(0.0, 0.0, each.scores.shape[1])) for each in pairs]
+        pairs = (dense_rows(view, direction, some, embeddings=True) for some in pieces(view, direction))
+        parts = [_statistics(each, loss, eps, bounds.equal(0.0, 0.0, each.scores.shape[1])) for each in pairs]
         side = view.sides[direction]
         found.append({name: side.unsorted(torch.cat([part[name] for part in parts])) for name in parts[0]})
     return tuple(found)
