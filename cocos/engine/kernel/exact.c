@@ -122,7 +122,18 @@ typedef struct { /* pairs of rows of two matrices */
 } pairs;
 
 void cocos_pairs(const pairs *p) {
+    const int plain = !p->left_wide && !p->right_wide && !p->gaps && !p->left_square;
     for (int64_t k = 0; k < p->number; k++) {
+        if (plain && k + AT_ONCE <= p->number && p->of[k] == p->of[k + AT_ONCE - 1]) {
+            const float *b[AT_ONCE];
+            int same = 1;
+            for (int f = 0; f < AT_ONCE; f++) same &= p->of[k + f] == p->of[k], b[f] = row_of(p->right, 0, p->with_[k + f], p->d);
+            if (same) {
+                several(row_of(p->left, 0, p->of[k], p->d), b, p->d, p->joined + k);
+                k += AT_ONCE - 1;
+                continue;
+            }
+        }
         const void *a = row_of(p->left, p->left_wide, p->of[k], p->d);
         const void *b = row_of(p->right, p->right_wide, p->with_[k], p->d);
         if (p->left_square) p->joined[k] = joined(a, 0, b, 0, p->d, 0, p->left_square + k, p->right_square + k);

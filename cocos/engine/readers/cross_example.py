@@ -17,9 +17,6 @@ from cocos.engine.sweep import Passes
 from cocos.engine.view import View
 from cocos.losses.ce_softmax import CrossExampleSoftmax
 
-# Largest number of pairs, over all batches, for which an uncertain sum is recomputed in float64.
-EXACT_SUM_PAIRS = 2**24
-
 
 def reads(loss, eps: float, *, spread: bool, relative: bool) -> "CrossExample | None":
     """Return the reader of Cross-Example Softmax; None for other losses."""
@@ -51,14 +48,14 @@ class CrossExample(SoftmaxReader):
         return tuple(results)  # noqa: B901 - the value that `run` gives
 
     def _recompute_uncertain(self, batches: "_Batches", sums: Sums, found: list[list[Counted]]) -> bool:
-        """Recompute the sums of batches with uncertain counts in float64, unless they are too large; return whether.
+        """Recompute the sums of batches with uncertain counts in float64; return whether there are any.
 
         The sums of the queries suffice for Z.
         """
         view, again = batches.view, torch.zeros_like(batches.number)
         for k, of in enumerate(batches.of):
             again.index_add_(0, of, torch.stack([each[k].uncertain for each in found]).sum(dim=0))
-        if not 0 < int(batches.number[again > 0].sum()) <= EXACT_SUM_PAIRS:
+        if not bool((again > 0).any()):
             return False
         for k, of in enumerate(batches.of if self.relative else batches.of[:1]):
             places = (again > 0)[of].nonzero().flatten()

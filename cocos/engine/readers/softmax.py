@@ -21,10 +21,6 @@ from cocos.engine.readers.rows import again
 from cocos.engine.sweep import Passes
 from cocos.engine.view import View
 
-# One query in this many, plus 256, may be reweighed in float64 from all of its scores.
-RECHECKED_QUERIES = 32
-# Scores that a pass computes in the time of one float64 score of a stack; bounds the rechecked part of a stack.
-EXACT_SCORE_COST = 512
 # Noted negatives that are looked through in the time of one score of a reweighed query.
 NOTED_PER_SCORE = 4
 
@@ -163,17 +159,9 @@ class SoftmaxReader:
         return result | statistics.how_spread(torch.where(active, top, 0), *spread)
 
     def _reweigh_uncertain(self, view: View, k: int, result: dict[str, Tensor]) -> None:
-        """Reweigh queries with uncertain counts in float64, unless they are many."""
-        most = len(result["uncertain"]) // RECHECKED_QUERIES + 256
-        width = int(np.diff((view.rows, view.columns)[1 - k]).max())
-        if view.blocks > 1:  # rows of a stack are far apart in memory
-            most = min(most, (int(np.diff(view.rows) @ np.diff(view.columns)) // EXACT_SCORE_COST + 2**13) // width)
-        doubts = [result["uncertain"]]
-        if self.relative:
-            doubts.insert(0, result["uncertain"] + result["relative_uncertain"])
-        found = [doubt.nonzero().flatten() for doubt in doubts]
-        places = next((each for each in found if len(each) <= most), found[0][:0])
-        again(view, k, result, places, self.loss, self.eps, self.scale)
+        """Recount the queries with uncertain counts from all of their scores in float64."""
+        doubt = result["uncertain"] + result["relative_uncertain"] if self.relative else result["uncertain"]
+        again(view, k, result, doubt.nonzero().flatten(), self.loss, self.eps, self.scale)
 
 
 class _Couples(Pairs):
