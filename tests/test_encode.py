@@ -86,8 +86,6 @@ def test_images_by_class_keep_their_paths_or_thumbnails(out, inside):
     )
     run("encode", "pets", "--model", "mine.py:images", "--out", f"none_{out}", "--pictures", "none")
     assert cocos.open(inside / f"none_{out}").embed().pictures is None
-    said = run("encode", "pets", "--model", "mine.py:images", "--out", f"other/2{out}", "--pictures", "paths", code=2)
-    assert "pets/cats/a.png" in said and not (inside / "other" / f"2{out}").exists()
 
 
 def example(path, number=40):

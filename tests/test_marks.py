@@ -284,7 +284,6 @@ def test_a_file_of_a_labelled_set_marks_its_samples(tmp_path):
         ({"query_source": np.array(["a"] * ROWS)}, "query_source without candidate_source; give"),
         ({"query_mark": np.arange(3), "candidate_mark": np.arange(ROWS)}, "shape (3,), expected (40,)"),
         ({"marked": np.ones((2, 2), bool)}, "expected labels of both sides, a bool matrix (40, 40)"),
-        ({"marked": np.array([[0, 1]]), "mark_name": np.arange(3)}, "mark_name is 0, expected a text"),
         ({"marked": np.array([[0, 90]])}, "(0, 90) in row 0, expected rows of 40 queries, 40 candidates"),
         (
             {"marked": np.array([[0, 1]]), "query_mark": LABELS.numpy(), "candidate_mark": LABELS.numpy()},

@@ -30,9 +30,7 @@ def encode(
     split: options.Split = None,
     columns: Annotated[str | None, option(COLUMNS_HELP, "by name")] = None,
     images: Annotated[str | None, option(IMAGES_HELP, "that of DATA")] = None,
-    pictures: Annotated[
-        Literal["auto", "paths", "thumbnails", "none"], option("Pictures in the output.", PICTURES_DEFAULT)
-    ] = "auto",
+    pictures: Annotated[Literal["auto", "none"], option("Pictures in the output.", PICTURES_DEFAULT)] = "auto",
     device: options.Device = None,
     json: options.Json = False,
     quiet: options.Quiet = False,
@@ -40,7 +38,7 @@ def encode(
     """Encode training data with a frozen model and save the embeddings."""
     from cocos import checkpoints
     from cocos import data as formats
-    from cocos.checkpoints import encoded
+    from cocos.checkpoints.formats import embeddings as embeddings_file
 
     function = ":" in model and not Path(model).exists()
     if file and data and not function:
@@ -50,7 +48,7 @@ def encode(
         raise InputError("missing argument 'data'; see cocos encode --help")
     if out.exists():
         raise InputError(f"--out {out}: exists already; remove it or choose another file")
-    output.check_output(out, data, suffixes=encoded.FILE_SUFFIXES)
+    output.check_output(out, data, suffixes=embeddings_file.WRITTEN_SUFFIXES)
     if formats.is_user_data(data):
         source = replace(formats.from_user(data), path=Path(data))
     else:
@@ -63,8 +61,8 @@ def encode(
     checkpoint = checkpoints.open(Path(read), data=source, model=model)
     with output.progress(quiet) as start:
         embeddings = checkpoint.embed(split, device or "auto", start("encoding"))
-    provenance = encoded.describe_provenance(checkpoint, source, rows)
-    encoded.write(out, embeddings, provenance, pictures)
+    provenance = embeddings_file.describe_provenance(checkpoint, source, rows)
+    embeddings_file.write(out, embeddings, provenance, pictures)
     sizes = {
         "queries": len(embeddings.query),
         "candidates": 0 if embeddings.shared else len(embeddings.candidate),
