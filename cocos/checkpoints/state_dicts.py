@@ -16,7 +16,7 @@ KNOWN_KEYS = ("state_dict", "model", "model_state_dict", "net", "state_dict_back
 NOT_OF_THE_MODEL = ("optimizer", "optim", "lr_scheduler", "scheduler", "loops", "callbacks", "amp", "scaler")
 # Prefixes of DataParallel, torch.compile, FSDP and activation checkpointing, anywhere in a name.
 WRAPPERS = re.compile(r"(?:^|(?<=\.))(module|_orig_mod|_fsdp_wrapped_module|_checkpoint_wrapped_module)\.")
-MAX_CONTAINERS, MAX_ATTRIBUTES, MAX_STATE_DICTS = 4, 3, 64
+MAX_DEPTH = 4  # nested containers that are searched
 WEIGHT_FILES = ("model.safetensors", "pytorch_model.bin")
 WEIGHT_FILE = re.compile(r"(model(-\d+-of-\d+)?\.safetensors|pytorch_model(-\d+-of-\d+)?\.bin)$")
 
@@ -35,56 +35,38 @@ class StateDict:
     tensors: dict[str, Tensor]
     stripped: tuple[str, ...] = ()
 
-    @property
-    def origin(self) -> str:
-        """Describe the place and the removed prefixes."""
-        place = f"under {self.place}" if self.place else "at the top"
-        return f"{place}, without {' and '.join(self.stripped)}" if self.stripped else place
-
 
 def state_dicts(content: Any) -> list[StateDict]:
-    """Return the state dicts in the content of a file, whole ones first, then their parts, the largest first.
-
-    The parts are those of one attribute (`model.`, `backbone.`), up to three attributes deep.
+    """Return the state dicts in the content of a file, those under known keys first, without prefixes of wrappers.
 
     Examples:
         >>> from cocos.checkpoints.state_dicts import state_dicts
-        >>> content = {"epoch": 3, "state_dict": {"module.net.weight": torch.ones(2, 2)}}
+        >>> content = {"epoch": 3, "state_dict": {"module.weight": torch.ones(2, 2)}}
         >>> [(state.place, list(state.tensors), state.stripped) for state in state_dicts(content)]
-        [('state_dict', ['net.weight'], ('module.',)), ('state_dict', ['weight'], ('module.', 'net.'))]
+        [('state_dict', ['weight'], ('module.',))]
     """
-    found = level = whole_state_dicts(content)
-    for _ in range(MAX_ATTRIBUTES):
-        parts = (part for state in level[:MAX_STATE_DICTS] for part in split_by_attribute(state))
-        level = sorted(parts, key=lambda part: -len(part.tensors))
-        found = found + level
-    return found[:MAX_STATE_DICTS]
+    return [remove_wrappers(StateDict(place, tensors)) for place, tensors in find(content)]
 
 
-def whole_state_dicts(content: Any) -> list[StateDict]:
-    """Return the state dicts in the content of a file, each once, without the prefixes of wrappers."""
-    return [remove_wrappers(StateDict(place, tensors)) for place, tensors in find(content, "", 0, set())]
-
-
-def find(value: Any, place: str, depth: int, seen: set[int]) -> Iterator[tuple[str, dict[str, Tensor]]]:
-    """Yield the dictionaries of tensors in a value and their places, those under known keys first, each once."""
-    if id(value) in seen:
+def find(
+    value: Any, place: str = "", depth: int = 0, seen: set[int] | None = None
+) -> Iterator[tuple[str, dict[str, Tensor]]]:
+    """Yield the dictionaries of tensors in a value and their places, each once: content may refer to itself."""
+    seen = set() if seen is None else seen
+    if id(value) in seen or not isinstance(value, dict | list | tuple):
         return
     seen.add(id(value))
     if isinstance(value, dict):
         tensors = {key: item for key, item in value.items() if isinstance(key, str) and isinstance(item, Tensor)}
-        if any(item.ndim for item in tensors.values()):
+        if any(tensor.ndim for tensor in tensors.values()):
             yield place, tensors
-        inner = [(key, item) for key, item in value.items() if isinstance(item, dict | list | tuple)]
-        inner.sort(key=lambda pair: KNOWN_KEYS.index(pair[0]) if pair[0] in KNOWN_KEYS else len(KNOWN_KEYS))
-    elif isinstance(value, list | tuple):
-        inner = [pair for pair in enumerate(value[:MAX_STATE_DICTS]) if isinstance(pair[1], dict)]
+        order = {key: number for number, key in enumerate(KNOWN_KEYS)}
+        items = sorted(value.items(), key=lambda item: order.get(item[0], len(order)))
     else:
-        return
-    if depth < MAX_CONTAINERS:
-        for key, item in inner[:MAX_STATE_DICTS]:
-            if not str(key).lower().startswith(NOT_OF_THE_MODEL):
-                yield from find(item, f"{place}.{key}" if place else str(key), depth + 1, seen)
+        items = [(number, item) for number, item in enumerate(value) if isinstance(item, dict)]
+    for key, item in items if depth < MAX_DEPTH else ():
+        if not str(key).lower().startswith(NOT_OF_THE_MODEL):
+            yield from find(item, f"{place}.{key}" if place else str(key), depth + 1, seen)
 
 
 def remove_wrappers(state: StateDict) -> StateDict:
@@ -94,17 +76,6 @@ def remove_wrappers(state: StateDict) -> StateDict:
         return state
     prefixes = dict.fromkeys(f"{match[1]}." for name in state.tensors for match in WRAPPERS.finditer(name))
     return StateDict(state.place, bare, tuple(prefixes))
-
-
-def split_by_attribute(state: StateDict) -> Iterator[StateDict]:
-    """Yield the parts of a state dict under one attribute each."""
-    parts: dict[str, dict[str, Tensor]] = {}
-    for name, tensor in state.tensors.items():
-        attribute, dot, rest = name.partition(".")
-        if dot:
-            parts.setdefault(attribute, {})[rest] = tensor
-    for attribute, tensors in parts.items():
-        yield StateDict(state.place, tensors, (*state.stripped, f"{attribute}."))
 
 
 def weight_files(folder: File) -> list[str]:

@@ -6,7 +6,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from cocos.base.errors import InputError
-from cocos.checkpoints.state_dicts import whole_state_dicts
+from cocos.checkpoints.state_dicts import state_dicts
 
 State = Mapping[str, Tensor]
 STAGES = (1, 2, 3, 4)
@@ -14,7 +14,7 @@ STAGES = (1, 2, 3, 4)
 
 def find_state(content: Any, *names: str) -> dict[str, Tensor]:
     """Return the first state dict in the content of a file that has all these names; empty if absent."""
-    states = (state.tensors for state in whole_state_dicts(content))
+    states = (state.tensors for state in state_dicts(content))
     return next((tensors for tensors in states if tensors.keys() >= set(names)), {})
 
 
