@@ -12,13 +12,12 @@ import pathlib
 import pickle
 import pickletools
 import re
-import shlex
 import sys
 import types
 import warnings
 import zipfile
 from collections.abc import Generator, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -55,7 +54,7 @@ BUILD_INSTEAD = "or build its model: --model file.py:build"
 MODEL_FOLDER_FILES = ("modules.json", "tokenizer.json", "vocab.txt", "vocab.json", "preprocessor_config.json")
 ADVICE = {
     "empty": "is empty (0 bytes); copy it again",
-    "zip": "is a zip archive, but not of torch or numpy; unpack it and name the checkpoint or folder inside",
+    "zip": "is a zip archive, but not of torch or numpy; unpack it and give the checkpoint or folder inside",
     "damaged zip": "is a truncated or damaged zip archive (a torch or npz file cut short?); copy it again",
     "torchscript": "is a TorchScript or torch.export program, which runs code when loaded; save tensors instead: "
     "torch.save(model.state_dict(), FILE)",
@@ -66,11 +65,9 @@ ADVICE = {
     "numpy.savez('embeddings.npz', embeddings=index.reconstruct_n(0, index.ntotal), labels=...)",
     "mteb": "contains results of MTEB and no vectors; encode its texts: cocos encode DATA --model MODEL --out "
     "embeddings.npz",
-    "tar": "is a tar archive; unpack it and name the checkpoint inside",
     "gzip": "is compressed with gzip; unpack it first",
     "pickle": f"is a plain Python pickle, which cocos does not load; {EMBED_INSTEAD}",
-    "text": "is a text file, not a checkpoint (a failed download, or a Git LFS pointer?); "
-    "save a table of numbers as arrays: np.savez('embeddings.npz', query=..., candidate=...)",
+    "text": "is a text file, not a checkpoint (a failed download, or a Git LFS pointer?)",
     "unknown": "is not a torch, safetensors or npz file",
 }
 
@@ -166,11 +163,9 @@ class File:
             return "faiss"
         if head[:1] == b"{" and b'"mteb_version"' in head:
             return "mteb"
-        if head[257:262] == b"ustar":
-            return "tar"
         if head[:2] == b"\x1f\x8b":
             return "gzip"
-        if head[0] == 0x80 or (head[:1] in b"c(]}" and is_pickle(self.path)):
+        if head[0] == 0x80 or (head[:1] in b"c(]}" and is_old_pickle(self.path)):
             return "pickle"
         return "text" if all(byte >= 32 or byte in b"\t\n\r\f" for byte in head) else "unknown"
 
@@ -219,14 +214,12 @@ class File:
     @cached_property
     def wanted_names(self) -> list[str]:
         """The classes and functions that the pickles in the file require beyond tensors and plain values, in order."""
-        names: dict[str, None] = {}
-        try:
+        names: list[str] = []
+        with suppress(ValueError, OSError, zipfile.BadZipFile, NotImplementedError):  # a damaged pickle ends early
             for stream in pickle_streams(self.path):
-                names |= dict.fromkeys(pickled_names(stream))
-        except (ValueError, OSError, zipfile.BadZipFile, NotImplementedError):
-            pass  # a damaged pickle ends early
-        foreign = [name for name in names if name not in VALUES and name not in ACCEPTED]
-        return [name for name in foreign if not name.startswith("torch.") or name.startswith("torch.nn.modules.")]
+                names += pickled_names(stream)
+        names = [name for name in dict.fromkeys(names) if name not in VALUES and name not in ACCEPTED]
+        return [name for name in names if not name.startswith("torch.") or name.startswith("torch.nn.modules.")]
 
     @cached_property
     def sha256(self) -> str:
@@ -277,18 +270,18 @@ def archive_kind(path: Path) -> str:
     return "torch" if "data.pkl" in inner else "zip"
 
 
-def is_pickle(path: Path) -> bool:
-    """Return whether a file without the mark of a pickle is one, as those of protocols 0 and 1 are."""
+def is_old_pickle(path: Path) -> bool:
+    """Return whether a file is a pickle of protocol 0 or 1, which has no mark at the start."""
     try:
         with open(path, "rb") as stream:
-            return bool(list(pickled_names(stream)))
+            return bool(list(pickled_names(stream)))  # to its end: a text may begin like a pickle
     except ValueError:
         return False
 
 
 @contextmanager
 def reading(file: File) -> Generator[None]:
-    """Turn the exceptions of the libraries that read a file into one sentence."""
+    """Turn the exceptions of the libraries that read a file into one message."""
     try:
         yield
     except InputError:
@@ -348,8 +341,6 @@ def explain_refusal(file: File, error: str) -> str:
     reported = re.search(r"GLOBAL (\S+)", error)
     name = (users or names or [reported[1].rstrip(".") if reported else "an instruction that torch does not accept"])[0]
     module = name.partition(".")[0]
-    if name.startswith("numpy."):
-        return f"{file.path} contains a numpy array of Python objects ({name}); save numbers and tensors instead"
     if module == "__builtin__" or (module in sys.stdlib_module_names and module not in VALUE_MODULES):
         return (
             f"{file.path} is refused as unsafe: loading it would run {name}. Nothing was run; do not load it with "
@@ -417,7 +408,8 @@ def describe(file: File) -> str:
     if file.kind == "pickle" and file.wanted_names:
         raise UnsafeFile(explain_refusal(file, ""))
     if file.kind == "npy":
-        return f"{path} is a single numpy array of one side; this writes both sides to one file: {join_command(path)}"
+        both = f"numpy.savez('embeddings.npz', query=numpy.load({str(path)!r}), candidate=numpy.load('...'))"
+        return f"{path} is a single numpy array of one side; save both sides in one file: {both}"
     if file.kind in ADVICE:
         return f"{path} {ADVICE[file.kind]}"
     if file.kind == "npz":
@@ -437,13 +429,3 @@ def describe(file: File) -> str:
         )
     keys = ", ".join(str(key)[:40] for key in list(content)[:8])
     return f"{path} is a training checkpoint of an unknown architecture (keys {keys}); {EMBED_INSTEAD}, {BUILD_INSTEAD}"
-
-
-def join_command(path: Path) -> str:
-    """Return the command that writes an array and the only other array in its folder to one file."""
-    neighbours = [neighbour for neighbour in path.parent.glob("*.npy") if neighbour.name != path.name]
-    candidate = neighbours[0] if len(neighbours) == 1 else path.with_name("candidates.npy")
-    both = path.with_name(f"{path.stem}_and_{candidate.stem}.npz")
-    output, *inputs = (json.dumps(str(name), ensure_ascii=False) for name in (both, path, candidate))
-    query, candidate = (f'n.load({name}, "r")' for name in inputs)
-    return "python -c " + shlex.quote(f"import numpy as n; n.savez({output}, query={query}, candidate={candidate})")
