@@ -14,7 +14,7 @@ import torch
 import cocos
 from cocos import losses
 from cocos.base import writing
-from cocos.base.errors import InputError, unreachable
+from cocos.base.errors import InputError, prefixed, unreachable
 from cocos.checkpoints import listing, recorded
 from cocos.checkpoints.checkpoint import Checkpoint, holding
 from cocos.checkpoints.files import File, plain, reading
@@ -302,10 +302,8 @@ def build_embeddings(file: File, tensors: dict[str, Any], options: dict[str, Any
             options[option] = pair[0]
         elif any(value is not None for value in pair):
             options[option] = pair
-    try:
+    with prefixed(str(file.path)):
         return Embeddings.labelled(tensors["embeddings"], **options) if labelled else Embeddings(**options)
-    except InputError as error:
-        raise type(error)(f"{file.path}: {error}") from None
 
 
 def picture_paths(file: File, name: str, value: Any, folder: Path) -> Any:
@@ -363,10 +361,8 @@ def candidates(file: File) -> Embeddings | None:
     if not sniff(file) or {"query", "embeddings"} & set(names := names_in(file)) or "candidate" not in names:
         return None
     rows = tensor(file, "candidate", arrays_of(file, ["candidate"])["candidate"])
-    try:
+    with prefixed(f"{file.path}, candidate"):
         return Embeddings.labelled(rows, torch.zeros(len(rows), dtype=torch.int64))
-    except InputError as error:
-        raise type(error)(f"{file.path}: {str(error).replace('embeddings', 'candidate', 1)}") from None
 
 
 def read_marks(path: Path, arrays: Mapping[str, Any], name: Any) -> dict[str, Any]:

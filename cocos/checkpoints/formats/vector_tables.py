@@ -7,13 +7,15 @@ import csv
 import io
 import json
 import re
+from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
-from cocos.base.errors import InputError
+from cocos.base.errors import InputError, prefixed
 from cocos.checkpoints.checkpoint import Checkpoint, holding
 from cocos.checkpoints.files import File
 from cocos.checkpoints.formats.embeddings import separate_noise
@@ -26,8 +28,8 @@ CANDIDATES = ("candidate", "candidates", "positive", "positives", "document", "p
 VECTOR_SUFFIX = re.compile(r"[_ ]?(embeddings?|embs?|vectors?|vec|features?|feats?)$")
 DIMENSION = re.compile(r"(.*?)[_ .-]?(\d+)")
 MIN_DIMENSIONS = 3  # fewer numbered columns are not a vector
-MIN_WORD_DIMENSIONS = 10
-# Names of .npy files that are one set: its arrays.
+MIN_WORD_DIMENSIONS = 10  # of a line of a word and its vector
+# Files of one set in a folder -> its arrays.
 FOLDERS = (
     {"embeddings.npy": "embeddings", "labels.npy": "labels"},
     {"query.npy": "query", "candidate.npy": "candidate"},
@@ -37,41 +39,39 @@ FOLDERS = (
 
 
 def sniff(file: File) -> bool:
-    """A column of lists of numbers, numbered columns of numbers, text of nothing but numbers, or two .npy files."""
+    """Recognise columns of vectors, text of vectors alone, and folders of .npy files."""
     if file.kind == "folder":
         return folder_arrays(file) is not None
     if file.kind not in {"text", "gzip", "unknown"}:
         return False
     row = first_row(file.path)
-    return bool(vector_columns(row)) or is_projector(row) or word_dimensions(file) > 0
+    return bool(vector_columns(row) or is_projector(row) or describe_words(file))
 
 
 def load(file: File, data=None) -> Checkpoint:
     """Read the vectors of a table, as two sides or as a labelled set."""
     if data is not None:
         raise InputError(f"data {data}: {file.path} contains embeddings already and needs no data")
+    if words := describe_words(file):
+        raise InputError(words)
     if file.kind == "folder":
-        arrays = {name: np.load(file.path / path) for path, name in (folder_arrays(file) or {}).items()}
-    elif word_dimensions(file):
-        raise InputError(describe_words(file))
-    elif is_projector(first_row(file.path)):
-        with tables.readable(file.path):
-            rows = np.loadtxt(io.StringIO(tables.read_text(file.path)), delimiter="\t", ndmin=2)
-        arrays = {"embeddings": rows, "labels": projector_labels(file.path, len(rows))}
+        arrays = {array: np.load(file.path / name) for name, array in (folder_arrays(file) or {}).items()}
+        columns: Iterable[str] = file.names
     else:
-        arrays = table_arrays(file.path)
+        row = first_row(file.path)
+        columns = vector_columns(row)
+        arrays = read_projector(file.path) if is_projector(row) else read_table(file.path)
     matrices = {
         name: torch.as_tensor(array) if array.dtype.kind in "fiu" else array.tolist() for name, array in arrays.items()
     }
     noise = 0
-    try:
+    with prefixed(str(file.path)):
         if "embeddings" in matrices:
             labels, noise = separate_noise(matrices["labels"])
             embeddings = Embeddings.labelled(matrices["embeddings"], labels)
         else:
-            embeddings = Embeddings(**matrices, directions=directions_of(file))
-    except InputError as error:
-        raise type(error)(f"{file.path}: {error}") from None
+            has_images = any(name.lower().startswith(("image", "img")) for name in columns)
+            embeddings = Embeddings(**matrices, directions=("i2t", "t2i") if has_images else ("q2c", "c2q"))
     return Checkpoint.of(
         file,
         "vector_tables",
@@ -81,12 +81,6 @@ def load(file: File, data=None) -> Checkpoint:
     )
 
 
-def directions_of(file: File) -> tuple[str, str]:
-    """Return the names of the directions: of images and texts if a file or column is named so."""
-    names = file.names if file.kind == "folder" else vector_columns(first_row(file.path))
-    return ("i2t", "t2i") if any(name.lower().startswith(("image", "img")) for name in names) else ("q2c", "c2q")
-
-
 def folder_arrays(file: File) -> dict[str, str] | None:
     """Return the .npy files of a folder that are one set, with their arrays, or None."""
     return next((arrays for arrays in FOLDERS if all(name in file for name in arrays)), None)
@@ -94,28 +88,24 @@ def folder_arrays(file: File) -> dict[str, str] | None:
 
 def first_row(path: Path) -> dict[str | int, Any]:
     """Return the first row of a table by column; of text without a header, its fields by number. Empty otherwise."""
-    try:
-        return read_first_row(path)
-    except (OSError, EOFError, ValueError, csv.Error, StopIteration, InputError):
-        return {}
+    with suppress(OSError, EOFError, ValueError, csv.Error, StopIteration):
+        head = tables.read_bytes(path, tables.HEAD)
+        if head.startswith(b"PAR1"):
+            (parquet,) = tables.require("pyarrow.parquet", path=path)
+            return next(parquet.ParquetFile(path).iter_batches(1)).to_pylist()[0]
+        text = head.decode("utf-8-sig", "ignore").lstrip()
+        if text[:1] == "{":
+            return json.loads(text.partition("\n")[0])
+        rows = csv.reader(io.StringIO(text, newline=""), delimiter=tables.delimiter_of(head) or "\t")
+        names, row = next(rows), next(rows, [])
+        has_header = len(row) == len(names) and not all(map(is_number, names))
+        return dict(zip(names, row, strict=True)) if has_header else dict(enumerate(names))
+    return {}
 
 
-def read_first_row(path: Path) -> dict[str | int, Any]:
-    """Read the first row of parquet, JSON lines or delimited text."""
-    head = tables.read_bytes(path, tables.HEAD)
-    if head.startswith(b"PAR1"):
-        (parquet,) = tables.require("pyarrow.parquet", path=path)
-        return next(parquet.ParquetFile(path).iter_batches(1)).to_pylist()[0]
-    text = head.decode("utf-8-sig", "ignore")
-    if text.lstrip()[:1] == "{":
-        row = json.loads(text.lstrip().partition("\n")[0])
-        return row if isinstance(row, dict) else {}
-    if (delimiter := tables.delimiter_of(head)) is None:
-        return {}
-    rows = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter)
-    names, row = next(rows), next(rows, [])
-    has_header = len(row) == len(names) and not all(map(is_number, names))
-    return dict(zip(names, row, strict=True)) if has_header else dict(enumerate(names))
+def is_projector(row: dict) -> bool:
+    """Return whether a row without column names is a vector, as in files of the embedding projector."""
+    return len(row) >= MIN_DIMENSIONS and 0 in row and all(map(is_number, row.values()))
 
 
 def is_number(value: Any) -> bool:
@@ -125,11 +115,6 @@ def is_number(value: Any) -> bool:
     except (TypeError, ValueError):
         return False
     return not isinstance(value, bool)
-
-
-def is_projector(row: dict) -> bool:
-    """Return whether a row without column names is a vector."""
-    return len(row) >= MIN_DIMENSIONS and 0 in row and all(map(is_number, row.values()))
 
 
 def as_vector(value: Any) -> list[float] | None:
@@ -156,8 +141,8 @@ def vector_columns(row: dict) -> dict[str, list[str]]:
     return columns
 
 
-def table_arrays(path: Path) -> dict[str, np.ndarray]:
-    """Return the arrays of a table: two sides, or embeddings and labels."""
+def read_table(path: Path) -> dict[str, np.ndarray]:
+    """Read the arrays of a table: two sides, or embeddings and labels."""
     table = tables.read(path)
     columns = vector_columns(first_row(path))
     roles = {}
@@ -201,43 +186,35 @@ def as_labels(values: list) -> np.ndarray:
         return np.array([str(value) for value in values])
 
 
-def projector_labels(path: Path, rows: int) -> np.ndarray:
-    """Return the labels in the metadata of an embedding projector, the TSV file next to its vectors."""
-    names = ("metadata.tsv", path.name.replace("vectors", "metadata"), path.name.replace("vecs", "meta"))
-    paths = [path.with_name(name) for name in names if name != path.name]
-    metadata = next((other for other in paths if other.is_file()), None)
-    if metadata is None:
+def read_projector(path: Path) -> dict[str, np.ndarray]:
+    """Read the vectors of the embedding projector, and their labels in the metadata next to them."""
+    with tables.readable(path):
+        vectors = np.loadtxt(io.StringIO(tables.read_text(path)), delimiter="\t", ndmin=2)
+    metadata = path.with_name("metadata.tsv")
+    if not metadata.is_file():
         raise InputError(f"{path}: vectors without labels; add metadata.tsv with a column 'label', one row per vector")
-    lines = [line.split("\t") for line in tables.read_text(metadata).splitlines() if line]
-    header = [name.strip().lower() for name in lines.pop(0)] if len(lines) == rows + 1 else []
-    column = next((header.index(name) for name in LABELS if name in header), None if len(lines[0]) > 1 else 0)
-    if len(lines) != rows or column is None:
-        problem = f"{len(lines)} rows, expected {rows}" if len(lines) != rows else "column 'label' is missing"
+    rows = [line.split("\t") for line in tables.read_text(metadata).splitlines() if line]
+    header = [name.strip().lower() for name in rows.pop(0)] if len(rows) == len(vectors) + 1 else rows[0]
+    column = 0 if len(header) == 1 else next((header.index(name) for name in LABELS if name in header), None)
+    if len(rows) != len(vectors) or column is None:
+        problem = "column 'label' is missing" if column is None else f"{len(rows)} rows, expected {len(vectors)}"
         raise InputError(f"{metadata}: {problem}, one label for each vector of {path.name}")
-    return as_labels([line[column] for line in lines])
-
-
-def word_dimensions(file: File) -> int:
-    """Return the dimensions of word2vec or GloVe text, or 0."""
-    if file.kind != "text":
-        return 0
-    with open(file.path, "rb") as stream:
-        lines = [stream.readline(2**20).decode("utf-8", "replace").split(" ") for _ in range(2)]
-    counts, row = (lines[0], lines[1]) if len(lines[0]) == 2 else (None, lines[0])
-    row = [part for part in row if part.strip()]
-    if counts and not (counts[0].isdecimal() and counts[1].strip().isdecimal()):
-        return 0
-    numeric = len(row) > MIN_WORD_DIMENSIONS or bool(counts and len(row) - 1 == int(counts[1]))
-    return len(row) - 1 if numeric and all(map(is_number, row[1:])) and not is_number(row[0]) else 0
+    return {"embeddings": vectors, "labels": as_labels([row[column] for row in rows])}
 
 
 def describe_words(file: File) -> str:
-    """Return the message for the vectors of words, which have no labels."""
+    """Return the message for word2vec or GloVe text, which has no labels; empty for other files."""
+    if file.kind != "text":
+        return ""
     with open(file.path, "rb") as stream:
-        skipped = ", skiprows=1" if len(stream.readline(2**20).split()) == 2 else ""
-    columns = f"usecols=range(1, {word_dimensions(file) + 1}), comments=None{skipped}"
-    numbers = f"numpy.loadtxt({str(file.path)!r}, {columns})"
+        lines = [stream.readline(2**20).decode("utf-8", "replace").split() for _ in range(2)]
+    counts = lines.pop(0) if len(lines[0]) == 2 and all(map(str.isdecimal, lines[0])) else []
+    word, *vector = lines[0] or [""]
+    is_vector = len(vector) == int(counts[1]) if counts else len(vector) >= MIN_WORD_DIMENSIONS
+    if not is_vector or is_number(word) or not all(map(is_number, vector)):
+        return ""
+    options = f"usecols=range(1, {len(vector) + 1}), comments=None{', skiprows=1' if counts else ''}"
     return (
         f"{file.path} contains vectors of words without labels; save them with the class of each word: "
-        f"numpy.savez('{file.path.stem}.npz', embeddings={numbers}, labels=...)"
+        f"numpy.savez('{file.path.stem}.npz', embeddings=numpy.loadtxt({str(file.path)!r}, {options}), labels=...)"
     )
