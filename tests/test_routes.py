@@ -194,10 +194,10 @@ def test_a_model_is_a_checkpoint_and_the_file_its_data(folder):
         (["w.pt", "--model", "my.py:build", "--data", "my.py:laod"], "did you mean 'load'?"),
         (["w.pt", "--model", "my.py:build", "--data", "gone.py:load"], "data gone.py: there is no such file"),
         (["w.pt", "--model", "my.py:nothing", "--data", "my.py:load"], "takes 0 positional arguments"),
-        (["w.pt", "--model", "my.py:short", "--data", "my.py:load"], "torch.float32 (2, 4) for 6 rows"),
-        (["w.pt", "--model", "my.py:flat", "--data", "my.py:load"], "torch.float32 (6,) for 6 rows"),
-        (["w.pt", "--model", "my.py:whole", "--data", "my.py:load"], "torch.int64 (6, 4) for 6 rows"),
-        (["w.pt", "--model", "my.py:undefined", "--data", "my.py:load"], "NaN or infinity in row 0 of a batch of 6"),
+        (["w.pt", "--model", "my.py:short", "--data", "my.py:load"], "torch.float32 (2, 4)"),
+        (["w.pt", "--model", "my.py:flat", "--data", "my.py:load"], "torch.float32 (6,)"),
+        (["w.pt", "--model", "my.py:whole", "--data", "my.py:load"], "torch.int64 (6, 4)"),
+        (["w.pt", "--model", "my.py:undefined", "--data", "my.py:load"], "NaN or infinity in rows 0"),
         (["w.pt", "--model", "my.py:words", "--data", "my.py:load"], "returned list, expected vectors, (n, D)"),
         (["w.pt", "--model", "my.py:wider", "--data", "my.py:load"], "4 and 3"),
         (["w.pt", "--model", "my.py:one_sided", "--data", "my.py:load"], "NoneType for candidate"),
@@ -245,5 +245,5 @@ def test_labels_are_counted_against_the_proxies_of_a_checkpoint():
     assert (query(2), proxy(1)) == ("c", "proxy 1")
     (note,) = found.notes
     assert "2 classes in the data, 2 among the proxies" in note
-    with pytest.raises(InputError, match="class 1 of the data has no proxy: the checkpoint has 1, of classes 0 to 0"):
+    with pytest.raises(InputError, match="class 1 of the data has no proxy"):
         replace(made, format="iresnet", proxies=torch.eye(4)[:1], proxy_labels=None).embed(device="cpu")

@@ -6,7 +6,7 @@ in training. Optional: `items_at_once`, its largest batch; `identity`, a text of
 on; `name`, for messages.
 """
 
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from cocos.base import user_code
-from cocos.base.errors import InputError, NotFinite, nearest
+from cocos.base.errors import InputError, nearest
 from cocos.checkpoints import cache
 from cocos.checkpoints.pictures import IMAGES_AT_ONCE, Preparation
 from cocos.data import KINDS, Side, TrainingSet
@@ -23,6 +23,7 @@ from cocos.embeddings import Embeddings
 
 ITEMS_AT_ONCE = 512
 SIDES = ("query", "candidate")
+PREPARATION_KEYS = ("resize", "crop", "mean", "std", "resampling")
 # Default preparation of images for a user's encoder: numbers from 0 to 1.
 UNNORMALISED = Preparation(mean=(0.0, 0.0, 0.0), std=(1.0, 1.0, 1.0))
 
@@ -88,7 +89,7 @@ def embed(
             negatives=training.negatives,
             notes=notes,
         )
-    classes, pictures = training.query.group, training.query.shown
+    classes, shown = training.query.group, {"names": names[0], "pictures": training.query.shown}
     if training.proxies is not None:
         proxies, proxy_labels = training.proxies, training.proxy_labels
     elif proxies is not None:
@@ -99,10 +100,9 @@ def embed(
                 raise
             notes, proxies = (*notes, f"proxies are not used: {error}"), None
     if proxies is None:
-        return Embeddings.labelled(query, classes, names=names[0], pictures=pictures, notes=notes)
-    proxies = proxies.to(query)
-    shown: dict[str, Any] = {"names": (names[0], None), "pictures": (pictures, None), "notes": notes}
-    return Embeddings.labelled(query, classes, proxies, proxy_labels, **shown)
+        return Embeddings.labelled(query, classes, **shown, notes=notes)
+    shown = {name: (values, None) for name, values in shown.items()}
+    return Embeddings.labelled(query, classes, proxies.to(query), proxy_labels, **shown, notes=notes)
 
 
 def match_classes(classes: Tensor, rows: Tensor, proxies: Tensor, labels: Tensor | None) -> str:
@@ -113,17 +113,15 @@ def match_classes(classes: Tensor, rows: Tensor, proxies: Tensor, labels: Tensor
     """
     if rows.shape[1] != proxies.shape[1]:
         raise InputError(f"proxies: {proxies.shape[1]} dimensions, expected {rows.shape[1]} as the samples")
-    numbers = torch.arange(len(proxies)) if labels is None else labels.cpu()
-    present = classes.unique()
+    numbers, present = (torch.arange(len(proxies)) if labels is None else labels.cpu()).unique(), classes.unique()
     if missing := present[~torch.isin(present, numbers)].tolist():
-        shown = ", ".join(map(str, missing[:5])) + (f" and {len(missing) - 5} more" if len(missing) > 5 else "")
         raise InputError(
-            f"class {shown} of the data has no proxy: the checkpoint has {len(proxies)}, of classes "
-            f"{int(numbers.min())} to {int(numbers.max())}; use the data of its training"
+            f"class {', '.join(map(str, missing[:5]))} of the data has no proxy ({len(missing)} such): the checkpoint "
+            f"has {len(proxies)}, of classes {int(numbers[0])} to {int(numbers[-1])}; use the data of its training"
         )
     return (
         f"class k of the data is matched with class k of the checkpoint's proxies ({len(present)} classes in the data, "
-        f"{len(numbers.unique())} among the proxies); folders of classes are numbered by name"
+        f"{len(numbers)} among the proxies); folders of classes are numbered by name"
     )
 
 
@@ -146,7 +144,11 @@ def encode_sides(
             items = side.items[first : first + len(batch)] if ordered else [side.items[row] for row in batch]
             with evaluating(model):
                 vectors = model.encode(list(items) if side.kind == "text" else items, side.kind, role)
-            check_vectors(vectors, name, role, len(batch))
+            shape = tuple(vectors.shape) if isinstance(vectors, Tensor) and vectors.is_floating_point() else ()
+            if len(shape) != 2 or shape[0] != len(batch):
+                is_tensor = isinstance(vectors, Tensor)
+                result = f"{vectors.dtype} {tuple(vectors.shape)}" if is_tensor else type(vectors).__name__
+                raise InputError(f"{name} returned {result} for the {role} side, expected floats ({len(batch)}, D)")
             if not done:
                 rows = torch.empty(total, vectors.shape[1])
             if vectors.shape[1] != rows.shape[1]:
@@ -156,14 +158,6 @@ def encode_sides(
             if progress:
                 progress(done, total)
     return rows
-
-
-def check_vectors(vectors: Any, name: str, side: str, number: int) -> None:
-    """Refuse anything but floats of shape (number, D)."""
-    if isinstance(vectors, Tensor) and vectors.ndim == 2 and len(vectors) == number and vectors.is_floating_point():
-        return
-    shape = f"{vectors.dtype} {tuple(vectors.shape)}" if isinstance(vectors, Tensor) else type(vectors).__name__
-    raise InputError(f"{name} returned {shape} for {number} rows of the {side} side, expected floats ({number}, D)")
 
 
 @contextmanager
@@ -191,8 +185,8 @@ class UserEncoder(nn.Module):
     def __init__(self, name: str, functions: dict[str, Callable]):
         super().__init__()
         self.name, self.functions = name, functions
-        settings = (getattr(function, "images", None) for function in functions.values())
-        images = next((images for images in settings if isinstance(images, dict)), None)
+        declared = (getattr(function, "images", None) for function in functions.values())
+        images = next((images for images in declared if isinstance(images, dict)), None)
         self.preparation = UNNORMALISED if images is None else read_preparation(images)
         self.towers = nn.ModuleList({f: None for f in functions.values() if isinstance(f, nn.Module)})
         self.register_buffer("place", torch.empty(0), persistent=False)
@@ -210,12 +204,6 @@ class UserEncoder(nn.Module):
             vectors = torch.as_tensor(vectors).detach()
         except (TypeError, ValueError, RuntimeError):
             raise InputError(f"{self.name} returned {type(vectors).__name__}, expected vectors, (n, D)") from None
-        if vectors.ndim == 2 and (wrong := (~vectors.isfinite().all(dim=1)).nonzero().flatten().tolist()):
-            text = f", for {str(items[wrong[0]])[:60]!r}" if kind == "text" else ""
-            raise NotFinite(
-                f"{self.name} returned NaN or infinity in row {wrong[0]} of a batch of {len(vectors)} rows, "
-                f"{side} side{text}"
-            )
         return vectors.to(device)
 
 
@@ -252,10 +240,9 @@ def read_preparation(images: Mapping[str, Any]) -> Preparation:
             (of values from 0 to 1), `resampling` (`bilinear` or `bicubic`). Absent steps are skipped.
     """
     settings: dict[str, Any] = {"resize": None, "crop": None, "mean": UNNORMALISED.mean, "std": UNNORMALISED.std}
-    for key, value in images.items():
-        if key not in {"resize", "crop", "mean", "std", "resampling"}:
-            raise InputError(nearest("key of images", key, [*settings, "resampling"]))
-        settings[key] = tuple(value) if isinstance(value, Sequence) and not isinstance(value, str) else value
+    settings |= {key: tuple(value) if isinstance(value, list) else value for key, value in images.items()}
+    if unknown := [key for key in images if key not in PREPARATION_KEYS]:
+        raise InputError(nearest("key of images", unknown[0], PREPARATION_KEYS))
     preparation = Preparation(**settings)
     if len(preparation.mean) != len(UNNORMALISED.mean):
         raise InputError(f"images: mean {settings['mean']}, expected {len(UNNORMALISED.mean)} numbers")
