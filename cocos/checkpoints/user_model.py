@@ -45,8 +45,8 @@ def open_file(path: Path, model: Any, training: Source | None) -> Checkpoint:
     if content is None:
         raise InputError(f"{path}: a {file.kind} file has no tensors for --model; expected torch or safetensors")
     settings = recorded.Recorded() if file.kind == "folder" else recorded.read_file(file)
-    vectors = None if file.kind == "folder" else class_vectors.find_in_loss(file)
-    proxies = {} if vectors is None else {"proxies": vectors.vectors, "proxy_labels": vectors.labels}
+    vectors = None if file.kind == "folder" else class_vectors.find(file)
+    proxies = {"proxies": vectors.vectors, "proxy_labels": vectors.labels} if vectors and vectors.in_loss else {}
 
     def encoder() -> nn.Module:
         if isinstance(build, nn.Module):
@@ -57,8 +57,8 @@ def open_file(path: Path, model: Any, training: Source | None) -> Checkpoint:
 
     keys = ", ".join(map(str, list(content)[:12])) if isinstance(content, dict) else ""
     contents = {"kind": file.kind, "keys": keys, "model": str(model)}
-    known = settings.fields() | proxies | {"notes": settings.notes}
-    return Checkpoint.of(file, "own", contents, encoder=encoder, training=training, **known)
+    fields = settings.fields() | proxies | {"notes": settings.notes}
+    return Checkpoint.of(file, "own", contents, encoder=encoder, training=training, **fields)
 
 
 def open_data(path: Path, model: Callable | str, training: Source) -> Checkpoint:

@@ -46,107 +46,90 @@ NO_SAMPLES = (
 
 @dataclass(frozen=True, eq=False)
 class ClassVectors:
-    """Vectors of classes, one or more of each.
+    """Vectors of classes.
 
     Args:
         name: of the tensor in the file.
         role: `class weights`, `proxies`, or `centers`, several proxies per class.
-        vectors: (P, D), rows.
-        labels: (P,) class of each; None: 0..P-1.
-        notes: assumptions.
-        unused: names of other tensors with such a role.
+        vectors: (P, D).
+        in_loss: whether they are parameters of a loss, rather than the last layer of a network.
     """
 
     name: str
     role: str
     vectors: Tensor
-    labels: Tensor | None = None
-    notes: tuple[str, ...] = ()
-    unused: tuple[str, ...] = ()
+    in_loss: bool = True
 
-
-def role_of(name: str, shape: tuple[int, ...], dtype: str) -> str | None:
-    """Return the role of a tensor by its name and shape, or None: `proxies`, `class weights` or `centers`."""
-    if len(shape) != 2 or "float" not in dtype or min(shape) < 2:
-        return None
-    if COLUMNS.search(name):
-        return "centers" if name.endswith("fc") else "class weights"
-    if PROXIES.search(name):
-        return "proxies"
-    named = CLASS_WEIGHTS.match(name) and not PROJECTION.search(name)
-    return "class weights" if named and shape[0] >= MIN_CLASSES else None
-
-
-def find(file: File) -> ClassVectors | None:
-    """Return the class vectors of a file, or None: proxies before class weights, and the last of several."""
-    if rank_weights(file) is not None:
-        vectors, note = join_ranks(file)
-        return ClassVectors("weight", "class weights", vectors, notes=(note,))
-    for state in state_dicts(file.content):
-        roles = {name: role_of(name, tensor.shape, str(tensor.dtype)) for name, tensor in state.tensors.items()}
-        roles = {name: role for name, role in roles.items() if role}
-        if roles:
-            *_, name = [name for name in roles if roles[name] != "class weights"] or roles
-            vectors = state.tensors[name].T if COLUMNS.search(name) else state.tensors[name]
-            unused = tuple(other for other in roles if other != name)
-            if roles[name] != "centers":
-                return ClassVectors(name, roles[name], vectors, unused=unused)
-            if len(vectors) % CENTERS_PER_CLASS:
-                raise InputError(
-                    f"{name}: {len(vectors)} centers, expected a multiple of {CENTERS_PER_CLASS} per class, the "
-                    "default of SoftTripleLoss; save them with their classes: numpy.savez(FILE, embeddings=..., "
-                    "labels=..., proxies=..., proxy_labels=...)"
-                )
-            labels = torch.arange(len(vectors) // CENTERS_PER_CLASS).repeat_interleave(CENTERS_PER_CLASS)
-            notes = (f"{name}: {CENTERS_PER_CLASS} centers per class are assumed",)
-            return ClassVectors(name, "centers", vectors, labels, notes, unused)
-    return None
-
-
-def find_in_loss(file: File) -> ClassVectors | None:
-    """Return the proxies or class weights that a loss learned next to a model, or None."""
-    found = find(file)
-    learned = found is not None and (found.role != "class weights" or COLUMNS.search(found.name))
-    return found if learned else None
+    @property
+    def labels(self) -> Tensor | None:
+        """Class of each center, (P,); None: 0..P-1."""
+        if self.role != "centers":
+            return None
+        return torch.arange(len(self.vectors) // CENTERS_PER_CLASS).repeat_interleave(CENTERS_PER_CLASS)
 
 
 def sniff(file: File) -> bool:
     """A matrix named like proxies or class weights in a state dict, or the class weights of one rank of insightface."""
-    return rank_weights(file) is not None or find(file) is not None
+    return read_rank(file) is not None or find(file) is not None
+
+
+def find(file: File) -> ClassVectors | None:
+    """Return the class vectors in the state dicts of a file, or None: proxies before class weights, else the last."""
+    for state in state_dicts(file.content):
+        matrices = []
+        for name, tensor in state.tensors.items():
+            if tensor.ndim != 2 or not tensor.is_floating_point() or min(tensor.shape) < 2:
+                continue
+            if COLUMNS.search(name):
+                role = "centers" if name.endswith("fc") else "class weights"
+                if role == "class weights" or tensor.shape[1] % CENTERS_PER_CLASS == 0:
+                    matrices.append(ClassVectors(name, role, tensor.T))
+            elif PROXIES.search(name):
+                matrices.append(ClassVectors(name, "proxies", tensor))
+            elif CLASS_WEIGHTS.match(name) and not PROJECTION.search(name) and len(tensor) >= MIN_CLASSES:
+                matrices.append(ClassVectors(name, "class weights", tensor, in_loss=False))
+        if matrices:
+            return ([matrix for matrix in matrices if matrix.role != "class weights"] or matrices)[-1]
+    return None
 
 
 def load(file: File, data=None) -> Checkpoint:
     """Read the class vectors of a file, each as a sample of its class."""
-    found = find(file)
+    notes = []
+    if read_rank(file) is not None:
+        weights, note = join_ranks(file)
+        class_vectors, notes = ClassVectors("weight", "class weights", weights), [note]
+    else:
+        class_vectors = find(file)
+    role, vectors, labels = class_vectors.role, class_vectors.vectors.contiguous(), class_vectors.labels
     if data is not None:
         raise InputError(
-            f"data {data}: {file.path} contains {found.role} and no encoder that cocos knows; name it with --model "
+            f"data {data}: {file.path} contains {role} and no encoder that cocos knows; name it with --model "
             "file.py:build, or save the embeddings: numpy.savez(FILE, embeddings=..., labels=..., proxies=...)"
         )
-    labels = torch.arange(len(found.vectors)) if found.labels is None else found.labels
-    number, width = found.vectors.shape
-    contents = {found.role: f"{found.name}, {int(labels.max()) + 1} classes, {number} vectors of {width} numbers"}
-    contents |= top_values(file) | ({"not used": ", ".join(found.unused)} if found.unused else {})
+    trained_with = "warped_softmax" if list(file.record) == ["Proxies"] else None  # of WarpNet
+    if labels is None:
+        labels = torch.arange(len(vectors))
+    else:
+        notes.append(f"{class_vectors.name}: {CENTERS_PER_CLASS} centers per class are assumed")
+        trained_with = "softtriple"
+    number, width = vectors.shape
+    contents = {role: f"{class_vectors.name}, {int(labels.max()) + 1} classes, {number} vectors of {width} numbers"}
     settings = recorded.read_file(file)
-    trained_with = "softtriple" if found.role == "centers" else None
-    if list(file.record) == ["Proxies"]:  # of WarpNet
-        trained_with = "warped_softmax"
-    begin_with = FIRST_LOSSES[found.role]
-    vectors = found.vectors.contiguous()
     return Checkpoint.of(
         file,
         "class_vectors",
-        contents,
-        embedder=holding(file.path, found.role, lambda: Embeddings.labelled(vectors, labels, vectors, labels)),
+        contents | top_values(file),
+        embedder=holding(file.path, role, lambda: Embeddings.labelled(vectors, labels, vectors, labels)),
         **settings.fields() | {"trained_with": settings.loss or trained_with},
-        begin_with=begin_with,
-        notes=(*found.notes, *settings.notes, NO_SAMPLES.format(file.path)),
+        begin_with=FIRST_LOSSES[role],
+        notes=(*notes, *settings.notes, NO_SAMPLES.format(file.path)),
         proxies=vectors,
-        proxy_labels=found.labels,
+        proxy_labels=class_vectors.labels,
     )
 
 
-def rank_weights(file: File) -> Tensor | None:
+def read_rank(file: File) -> Tensor | None:
     """Return the class weights of one rank of insightface, (classes of that rank, D), or None."""
     content = file.record.get("state_dict_softmax_fc", file.record if RANK.search(file.path.name) else None)
     weight = content.get("weight") if isinstance(content, dict) and len(content) == 1 else None
@@ -157,7 +140,7 @@ def rank_weights(file: File) -> Tensor | None:
 
 def join_ranks(file: File) -> tuple[Tensor, str]:
     """Join the class weights of all ranks, (classes, D), in the order of the ranks, with a note."""
-    match, weight = RANK.search(file.path.name), rank_weights(file)
+    match, weight = RANK.search(file.path.name), read_rank(file)
     if match is None:
         return weight, f"{file.path} has no rank in its name: its {len(weight)} classes are taken as all"
     start, end = file.path.name[: match.start(2)], file.path.name[match.end(2) :]
@@ -168,16 +151,12 @@ def join_ranks(file: File) -> tuple[Tensor, str]:
             paths[int(rank)] = path
     missing = sorted(set(range(max(paths) + 1)) - paths.keys())
     if missing:
-        raise InputError(
-            f"{file.path}: rank {missing[0]} is missing next to {', '.join(map(str, sorted(paths)[:8]))}; copy the "
-            f"files of all ranks into {file.path.parent}"
-        )
+        raise InputError(f"{file.path}: rank {missing[0]} is missing; copy the files of all ranks into its folder")
     parts = []
     for rank in sorted(paths):
-        part = rank_weights(File(paths[rank]))
-        if part is None or part.shape[1] != weight.shape[1] or part.dtype != weight.dtype:
-            shape = "no class weights" if part is None else f"{tuple(part.shape)} {part.dtype}"
-            raise InputError(f"{paths[rank]} contains {shape}, {file.path} {tuple(weight.shape)} {weight.dtype}")
+        part = read_rank(File(paths[rank]))
+        if part is None or part.shape[1] != weight.shape[1]:
+            raise InputError(f"{paths[rank]}: expected class weights of {weight.shape[1]} columns, as in {file.path}")
         parts.append(part)
     return torch.cat(parts), f"class weights of {len(parts)} ranks, joined in their order"
 
@@ -190,6 +169,6 @@ def read_ranks_of(path: Path) -> Tensor | None:
     prefix = "Follow-" if path.name.startswith("Follow-") else ""
     for name in (f"{prefix}softmax_fc_gpu_0.pt", "rank_0_softmax_weight.pt"):
         first = path.with_name(name)
-        if first.is_file() and rank_weights(file := File(first)) is not None:
+        if first.is_file() and read_rank(file := File(first)) is not None:
             return join_ranks(file)[0]
     return None
