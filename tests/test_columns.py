@@ -17,7 +17,7 @@ from cocos.embeddings import scores, sources, teachers
 from cocos.embeddings.batches import Batch, plan
 from finding_kinds import kinds
 
-GTE = ",".join(sources.GTE_DIRECTIONS)
+GTE = ",".join(sources.DIRECTIONS)
 SETTINGS = [
     {"directions": directions, "partition": partition, "filter": rule, "hardness": hardness, "hardness_on": on}
     for directions, partition in ((sources.DIRECTIONS[0], "joint"), (GTE, "joint"),
@@ -80,7 +80,7 @@ def test_further_directions_are_the_denominators_of_gte():
     embeddings, scale = columns(queries=5, hard=2), 20.0
     batch = whole(embeddings)
     loss = losses.load("mnrl", {"directions": GTE, "scale": scale})
-    pairs = scores.pairs(embeddings, batch, directions=sources.GTE_DIRECTIONS)
+    pairs = scores.pairs(embeddings, batch, directions=sources.DIRECTIONS)
     query, document = embeddings.query[batch.query_index], embeddings.candidate[batch.candidate_index]
     qd, qq, dd = cosines(query, document), cosines(query, query), cosines(document[:5], document)
     owned = [set(embeddings.negatives[row].tolist()) for row in batch.query_index]
@@ -141,15 +141,12 @@ def test_counts_and_push_by_source_add_up_to_those_of_the_query():
     assert entry["sources"]["own hard"]["negatives"] == {"mean": 2.0, "std": 0.0}
     wide = measures.count(embeddings, losses.load("mnrl", {"directions": GTE}), **options)
     assert wide["direction"].values.tolist() == ["q2c"]
-    assert set(wide["source"].values) == {"in-batch", "own hard", "others' hard", *sources.GTE_DIRECTIONS[1:]}
+    assert set(wide["source"].values) == {"in-batch", "own hard", "others' hard", *sources.DIRECTIONS[1:]}
     assert "source" not in measures.count(cocos.Embeddings(embeddings.query, embeddings.candidate[:12]), **options)
 
 
 def test_a_further_direction_is_the_name_of_its_source():
     assert all(name in sources.SOURCES for name in sources.DIRECTIONS[1:])
-    assert sources.NegativeSource("", "query", "words", "words").name == "query-words"
-    with pytest.raises(ValueError, match="leave its name empty"):
-        sources.NegativeSource("words", "query", "words", "words")
 
 
 def test_a_statistic_by_source_is_a_sum_over_its_columns():
@@ -201,7 +198,7 @@ def test_graded_pairs_are_set_against_those_of_a_lower_grade():
         ({"teacher": (torch.zeros(4, 2), torch.zeros(3, 2))}, r"expected \(4, G\) and \(4, G\)"),
         ({"teacher": "good"}, "teacher: str, expected a matrix of numbers"),
         ({"teacher": torch.full((4, 4), torch.nan)}, "teacher: all scores are NaN"),
-        ({"teacher": (torch.zeros(4, 2), None)}, "guide_candidate is missing"),
+        ({"teacher": (torch.zeros(4, 2), None)}, "guide_candidate"),
         ({"negatives": torch.full((4, 1, 6), torch.nan)}, "negatives: all 4 vectors are NaN"),
         ({"grades": [1, 2, 3]}, r"grades: shape \(3,\)"),
         ({"grades": [1, 1, 1, 1]}, "grades: all are 1, so that no pair is better"),

@@ -9,7 +9,7 @@ from torch.nn.functional import cross_entropy, normalize
 import cocos
 from cocos import losses, measures, plots
 from cocos.counting import statistics
-from cocos.embeddings.sources import GTE_DIRECTIONS, SOURCES
+from cocos.embeddings.sources import DIRECTIONS, SOURCES
 from cocos.monitor import records
 from cocos.reports import table
 
@@ -108,8 +108,8 @@ def test_a_loss_by_its_name_is_given_its_hard_negatives(sides):
 
 def test_the_directions_of_a_softmax_are_its_sources(sides):
     query, candidate, _ = sides
-    wide = losses.load("mnrl", {"scale": 8, "directions": GTE_DIRECTIONS})
-    pairs = cocos.scores.pairs(cocos.Embeddings(query, candidate), directions=GTE_DIRECTIONS)
+    wide = losses.load("mnrl", {"scale": 8, "directions": DIRECTIONS})
+    pairs = cocos.scores.pairs(cocos.Embeddings(query, candidate), directions=DIRECTIONS)
     exact = statistics.by_source(wide.weight(pairs), wide.unit(pairs), pairs)
     push = exact["source_push"].sum(dim=0)
     with cocos.Monitor(wide) as monitor:

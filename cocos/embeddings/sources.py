@@ -19,30 +19,19 @@ from cocos.embeddings.batches import Batch
 
 @dataclass(frozen=True)
 class NegativeSource:
-    """A row of the table of sources.
+    """A source of negatives.
 
     Args:
-        name: of the source; empty: that of its direction, as it must be for all but query-candidate, since losses name
-            directions and blocks of columns have the source of that name.
+        name: of the source; the direction, if it is not query-candidate, since losses select columns by direction.
         asking: side of the row that is scored: the query, or its positive.
         asked: side of the rows that it is scored with.
         label: words for these rows, in the plural.
-
-    Examples:
-        >>> cocos.sources.TABLE[1].key, cocos.sources.TABLE[1].direction
-        ('own_hard', 'query-candidate')
     """
 
     name: str
     asking: str
     asked: str
     label: str
-
-    def __post_init__(self) -> None:
-        """Name it, and see that a further direction is called by its own name."""
-        object.__setattr__(self, "name", self.name or self.direction)
-        if (self.asking, self.asked) != ("query", "candidate") and self.name != self.direction:
-            raise ValueError(f"source {self.name!r} of the direction {self.direction}: leave its name empty")
 
     @property
     def key(self) -> str:
@@ -61,21 +50,15 @@ TABLE = (
     NegativeSource("in-batch", "query", "candidate", "negatives of the batch"),
     NegativeSource("own hard", "query", "candidate", "own hard negatives"),
     NegativeSource("others' hard", "query", "candidate", "hard negatives of other queries"),
-    NegativeSource("", "query", "query", "other queries"),
-    NegativeSource("", "candidate", "query", "other queries of the positive"),
-    NegativeSource("", "candidate", "candidate", "candidates near the positive"),
+    NegativeSource("query-query", "query", "query", "other queries"),
+    NegativeSource("candidate-query", "candidate", "query", "other queries of the positive"),
+    NegativeSource("candidate-candidate", "candidate", "candidate", "candidates near the positive"),
     NegativeSource("queue", "query", "candidate", "rows of a queue"),
 )
 SOURCES = tuple(row.name for row in TABLE)
 # Places of the sources in the table.
 IN_BATCH, OWN_HARD, OTHERS_HARD, QUERY_QUERY, CANDIDATE_QUERY, CANDIDATE_CANDIDATE, QUEUE = range(len(TABLE))
 DIRECTIONS = tuple(dict.fromkeys(row.direction for row in TABLE))
-# The four directions of GTE, which are all that libraries have.
-GTE_DIRECTIONS = tuple(
-    TABLE[place].direction for place in (IN_BATCH, QUERY_QUERY, CANDIDATE_QUERY, CANDIDATE_CANDIDATE)
-)
-# Places of the sources whose columns the positive of a query asks for.
-OF_THE_POSITIVE = tuple(place for place, row in enumerate(TABLE) if row.asking == "candidate")
 Score = Callable[[Tensor, Tensor], Tensor]
 
 
@@ -103,11 +86,7 @@ class Block:
 
 
 def check(directions: Sequence[str]) -> None:
-    """Refuse directions that are none, or that leave out that of the positive.
-
-    Examples:
-        >>> cocos.sources.check(("query-candidate", "query-query"))
-    """
+    """Refuse unknown or repeated directions, and directions without the one of the positive."""
     for name in directions:
         if name not in DIRECTIONS:
             raise InputError(f"direction {name!r}, expected some of {', '.join(DIRECTIONS)}")
