@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from inspect import Parameter
 from numbers import Real
-from typing import ParamSpec, TypedDict, TypeVar
+from typing import TypedDict, TypeVar
 
 import numpy as np
 
@@ -15,8 +15,6 @@ from cocos.base.errors import InputError, nearest
 from cocos.embeddings import batches, scores
 from cocos.embeddings.batches import Batch
 
-P = ParamSpec("P")
-R = TypeVar("R")
 T = TypeVar("T")
 # Called with the name of a part of the work; gives a function of (done, in all).
 Progress = Callable[[str], Callable[[int, int], None]]
@@ -61,14 +59,11 @@ class Sampling(TypedDict, total=False):
 
 
 class Queries(TypedDict, total=False):
-    """Which queries of which embeddings are looked at, against all candidates.
+    """Which queries of which embeddings are compared with all candidates.
 
     Args:
-        queries: how many are drawn of each direction; all if there are fewer, and where none is given.
-        seed: seed for drawing queries.
-        split: split of the checkpoint's data to encode.
-        device: `auto`, `cpu` or `cuda`; None: where the embeddings are.
-        progress: called with the name of each part of the work; gives a function of (done, in all).
+        queries: number of queries sampled in each direction; None: all.
+        seed: seed for sampling queries. The rest is as in `Sampling`.
     """
 
     queries: int | None
@@ -94,35 +89,37 @@ DEFAULTS: Sampling = {
 
 
 def sampled(bundle: type = Sampling, *, without: Sequence[str] = (), **defaults) -> Callable:
-    """Decorate a measure that takes a bundle of options: check names and ranges, fill in the defaults, show both.
+    """Decorate a measure with `**sampling`: check the names of its options and fill in their defaults.
+
+    The signature lists the options, for the command line and `help`.
 
     Args:
         bundle: `Sampling` or `Queries`.
         without: options that the measure does not take.
-        defaults: defaults of this measure where they differ from `DEFAULTS`.
+        defaults: defaults of this measure that differ from `DEFAULTS`.
     """
-    every = {"queries": None} | DEFAULTS | defaults
-    options = {name: every[name] for name in bundle.__annotations__ if name not in without}
-    shown = [
+    values = {"queries": None} | DEFAULTS | defaults
+    options = {name: values[name] for name in bundle.__annotations__ if name not in without}
+    parameters = [
         Parameter(name, Parameter.KEYWORD_ONLY, default=value, annotation=bundle.__annotations__[name])
         for name, value in options.items()
     ]
 
-    def decorate(measure: Callable[P, R]) -> Callable[P, R]:
-        own = inspect.signature(measure)
-        named = [each for each in own.parameters.values() if each.kind is not Parameter.VAR_KEYWORD]
-        whole = own.replace(parameters=[*named, *shown])
+    def decorate(measure: Callable) -> Callable:
+        signature = inspect.signature(measure)
+        named = [each for each in signature.parameters.values() if each.kind is not Parameter.VAR_KEYWORD]
+        whole = signature.replace(parameters=[*named, *parameters])
 
         @functools.wraps(measure)
-        def filled(*args: P.args, **given: P.kwargs) -> R:
-            for name in given:
+        def call(*args, **keywords):
+            for name in keywords:
                 if name not in whole.parameters:
                     raise InputError(nearest(f"option of {measure.__name__}", name, whole.parameters))
-            ranges.check(own, {**dict(zip(own.parameters, args, strict=False)), **given})
-            return measure(*args, **options | given)
+            ranges.check(signature, {**dict(zip(signature.parameters, args, strict=False)), **keywords})
+            return measure(*args, **options | keywords)
 
-        filled.__signature__, filled.bundle = whole, bundle  # type: ignore[attr-defined]
-        return filled
+        call.__signature__ = whole  # type: ignore[attr-defined]
+        return call
 
     return decorate
 
@@ -138,7 +135,7 @@ def ladder(name: str, values: Sequence[float], *, zero: bool) -> np.ndarray:
 
 
 def within(report: Callable[[int, int], None] | None, done: int, number: int) -> Callable[[int, int], None] | None:
-    """Progress within one of a number of equal parts of the work, of which some are done; None where nobody asks."""
+    """Return the progress within one of a number of equal parts of the work, after `done` of them."""
     if report is None or number == 1:
         return report
     parts = PROGRESS_STEPS * number
