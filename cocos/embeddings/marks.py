@@ -64,12 +64,7 @@ class Mark:
 
 
 def each(labels: Mapping[str, Any] | None, queries: int, candidates: int) -> dict[str, Mark]:
-    """Make marks by their names: see `of`.
-
-    Examples:
-        >>> list(cocos.marks.each({"look-alike": torch.eye(3).bool()}, 3, 3))
-        ['look-alike']
-    """
+    """Make marks by their names: see `of`."""
     if labels is not None and not isinstance(labels, Mapping):
         raise InputError(f"marks: {type(labels).__name__}, expected a dict of name: mark (cocos.marks.of)")
     return {name: of(name, label, queries, candidates) for name, label in (labels or {}).items()}
@@ -112,7 +107,7 @@ def of(name: str, label: Any, queries: int, candidates: int) -> Mark:
     except (TypeError, ValueError, RuntimeError):
         pairs = torch.zeros(())
     if pairs.dtype == torch.bool and tuple(pairs.shape) == (queries, candidates):
-        return Mark(name, (name,), partial(_of_matrix, pairs), partial(_of_matrix, pairs.T))
+        pairs = pairs.nonzero()
     whole = not (pairs.is_floating_point() or pairs.is_complex() or pairs.dtype == torch.bool)
     if not whole or pairs.ndim != 2 or pairs.shape[1] != 2:
         raise InputError(
@@ -142,29 +137,22 @@ def _sources(name: str, texts_by_side: Mapping[str, Any], sizes: Mapping[str, in
         raise InputError(
             f"{title}: a dict of {', '.join(map(str, texts_by_side))}, expected candidate, and query if you like"
         )
-    texts_of_sides = {
-        side: annotations.names(f"{title} of {side}", texts_by_side.get(side), size) for side, size in sizes.items()
-    }
-    kinds = sorted({text for texts in texts_of_sides.values() for text in texts or () if text})
+    texts = [annotations.names(f"{title} of {side}", texts_by_side.get(side), size) for side, size in sizes.items()]
+    kinds = sorted({text for side in texts for text in side or () if text})
     if not 1 <= len(kinds) <= MOST_KINDS:
         raise InputError(f"{title}: {len(kinds)} kinds, expected 1 to {MOST_KINDS}")
     number = {kind: place for place, kind in enumerate(kinds)} | {"": UNMARKED}
-    functions = {
-        side: texts and partial(_of_candidate, torch.tensor([number[text] for text in texts]))
-        for side, texts in texts_of_sides.items()
-    }
-    return Mark(name, tuple(kinds), functions["candidate"] or None, functions["query"] or None)
+    query, candidate = (
+        None if side is None else partial(_of_candidate, torch.tensor([number[text] for text in side]))
+        for side in texts
+    )
+    return Mark(name, tuple(kinds), candidate, query)
 
 
 def _of_equal_labels(query_labels: Tensor, candidate_labels: Tensor, query: Tensor, candidate: Tensor) -> Tensor:
     """0 where the labels of both rows are equal and none is below 0."""
     left, right = query_labels[query][:, None], candidate_labels[candidate][None]
     return torch.where((left == right) & (left >= 0), 0, UNMARKED)
-
-
-def _of_matrix(matrix: Tensor, query: Tensor, candidate: Tensor) -> Tensor:
-    """0 where the matrix is true."""
-    return torch.where(matrix[query][:, candidate], 0, UNMARKED)
 
 
 def _of_listed_pairs(keys: Tensor, width: int, query: Tensor, candidate: Tensor) -> Tensor:

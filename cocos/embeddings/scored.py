@@ -1,4 +1,4 @@
-"""Scores of anybody's: a ranker, a reward model, a recommender, a benchmark. No vectors are known."""
+"""Scores without vectors: of a ranker, a reward model, a recommender or a benchmark."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
@@ -22,9 +22,9 @@ NO_BATCHES = "each row is a query as it stands, with its own candidates: no batc
 
 @dataclass(frozen=True, eq=False)
 class Scores:
-    """Scores of queries and candidates, and which pairs are positive; the source of a count without vectors.
+    """Scores of queries and candidates, and which pairs are positive, for every measure that needs no vectors.
 
-    Every measure that needs no vectors takes it: each row is a query as it stands, so that no batches are drawn.
+    Each row is a query with its own candidates: no batches are drawn.
 
     Args:
         scores: (Q, C) floating point, in the units of the loss that reads them; higher is better.
@@ -87,29 +87,23 @@ class Scores:
         taking_part = positive | negative
         if bad := (taking_part & ~scores.isfinite()).any(dim=1).nonzero().flatten().tolist():
             raise InputError(f"scores: NaN or infinity in {rows(bad)}; leave a pair out with the masks instead")
-        fields_of_scores: dict[str, Any] = {
-            "scores": torch.where(taking_part, scores, 0),
-            "positive": positive,
-            "negative": negative,
-        }
+        values: dict[str, Any] = {"scores": torch.where(taking_part, scores, 0)}
+        values |= {"positive": positive, "negative": negative}
         for name in ("reference", "grade", "candidate_index"):
-            if (values := getattr(self, name)) is None:
-                continue
-            values = _numbers(name, values)
-            if tuple(values.shape) != shape:
-                raise InputError(f"{name}: shape {tuple(values.shape)}, expected {shape}, that of the scores")
-            fields_of_scores[name] = values.to(device)
+            if getattr(self, name) is not None:
+                values[name] = _numbers(name, getattr(self, name)).to(device)
+                if tuple(values[name].shape) != shape:
+                    raise InputError(f"{name}: shape {tuple(values[name].shape)}, expected {shape}, as the scores")
         if self.unlisted is not None:
-            fields_of_scores["unlisted"] = _numbers("unlisted", self.unlisted).to(device)
+            values["unlisted"] = _numbers("unlisted", self.unlisted).to(device)
         if self.logq is not None:
-            fields_of_scores["logq"] = self._checked_logq(shape, fields_of_scores.get("candidate_index")).to(scores)
-        self.__dict__.update(fields_of_scores, notes=tuple(self.notes), marks=marks.each(self.marks, *shape))
+            values["logq"] = self._checked_logq(shape, values.get("candidate_index")).to(scores)
+        self.__dict__.update(values, notes=tuple(self.notes), marks=marks.each(self.marks, *shape))
         if not positive.any():
             raise Unfit("no query has any positive: no pair is labelled 1")
         has_positive = positive.any(dim=1)
-        if self.unlisted is not None:
-            has_positive = has_positive | torch.ones_like(has_positive)
-        if lonely := (~has_positive).nonzero().flatten().tolist():
+        if self.unlisted is None and not has_positive.all():
+            lonely = (~has_positive).nonzero().flatten().tolist()
             raise Unfit(f"query without any positive: {rows(lonely)}; remove it or give it a positive")
 
     def _positives(self, shape: tuple[int, int]) -> Tensor:
@@ -200,10 +194,8 @@ class Scores:
         scores = self.scores.to(device, dtype)
         if scores is self.scores:
             return self
-        tensors = {
-            field.name: value for field in fields(self) if isinstance(value := getattr(self, field.name), Tensor)
-        }
-        moved = {name: value.to(scores.device) for name, value in tensors.items()}
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        moved = {name: value.to(scores.device) for name, value in values.items() if isinstance(value, Tensor)}
         return self.unchecked(**moved | {"scores": scores})
 
     def unchecked(self, **values: Any) -> "Scores":

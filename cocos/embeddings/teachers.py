@@ -91,16 +91,11 @@ def of(
         candidates: C.
         negatives: (Q, K) rows of the candidates that are a query's own hard negatives, -1 for none; or None.
         groups: (Q,) and (C,) ids that a query shares with its positives; or None.
-
-    Examples:
-        >>> cocos.embeddings.teachers.of([[0.9, 0.1], [0.2, 0.8]], 2, 2).matrix
-        tensor([[0.9000, 0.1000],
-                [0.2000, 0.8000]])
     """
     if isinstance(values, Teacher):
         return values
     if isinstance(values, tuple) and len(values) == 2:
-        return _checked_guide(values, queries, candidates)
+        return _read_guide(values, queries, candidates)
     scores = _read_matrix("teacher", values)
     infinite_rows = scores.isinf().any(dim=1).nonzero().flatten().tolist()
     if infinite_rows:
@@ -110,12 +105,10 @@ def of(
     if tuple(scores.shape) == (queries, candidates):
         return Teacher(scores)
     if negatives is None or groups is None or tuple(scores.shape) != (queries, 1 + negatives.shape[1]):
-        alternative = (
-            ""
-            if negatives is None
-            else f", or ({queries}, {1 + negatives.shape[1]}): of the positive and the negatives"
-        )
-        raise InputError(f"teacher: shape {tuple(scores.shape)}, expected ({queries}, {candidates}){alternative}")
+        expected = f"({queries}, {candidates})"
+        if negatives is not None:
+            expected += f", or ({queries}, {1 + negatives.shape[1]}): of the positive and the negatives"
+        raise InputError(f"teacher: shape {tuple(scores.shape)}, expected {expected}")
     matrix = scores.new_full((queries, candidates), torch.nan)
     row, column = (groups[0][:, None] == groups[1]).nonzero().to(scores.device).T
     matrix[row, column] = scores[row, 0]
@@ -124,14 +117,9 @@ def of(
     return Teacher(matrix)
 
 
-def _checked_guide(guide: tuple[Any, Any], queries: int, candidates: int) -> Teacher:
+def _read_guide(guide: tuple[Any, Any], queries: int, candidates: int) -> Teacher:
     """Check the rows of a guide."""
-    for side, rows_of_side in zip(SIDES, guide, strict=True):
-        if rows_of_side is None:
-            raise InputError(f"guide_{side} is missing: give the guide's rows of both sides")
-    query, candidate = (
-        _read_matrix(f"guide_{side}", rows_of_side) for side, rows_of_side in zip(SIDES, guide, strict=True)
-    )
+    query, candidate = (_read_matrix(f"guide_{side}", matrix) for side, matrix in zip(SIDES, guide, strict=True))
     sizes = (len(query), len(candidate))
     if sizes != (queries, candidates) or query.shape[1] != candidate.shape[1]:
         shapes = f"{tuple(query.shape)} and {tuple(candidate.shape)}"
