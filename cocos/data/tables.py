@@ -206,8 +206,11 @@ def read_objects(path: Path, text: str) -> Table:
 
 def read_delimited(path: Path, text: str, delimiter: str, names: Sequence[str]) -> Table:
     """Read CSV or TSV."""
-    quoting = csv.QUOTE_NONE if names else csv.QUOTE_MINIMAL
-    reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, quoting=quoting)
+    reader = csv.reader(
+        io.StringIO(text, newline=""),
+        delimiter=delimiter,
+        quoting=csv.QUOTE_NONE if names else csv.QUOTE_MINIMAL,
+    )
     try:
         lines = [(f"line {reader.line_num}", row) for row in reader if row]
     except csv.Error as error:
