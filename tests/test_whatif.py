@@ -54,6 +54,11 @@ def test_options_of_two_questions_are_refused(arguments, sentence):
     assert (done.exit_code, done.stdout, done.stderr) == (2, "", f"cocos: {sentence}\n")
 
 
+@pytest.mark.parametrize("change", ["hardest_positive=1", "own_hard=1", "top_k=x", "margin=1"])
+def test_unknown_change_exits_with_two(change):
+    assert call("whatif", "rows.npz", "--what", change).exit_code == 2
+
+
 def test_help_lists_the_commands():
     panel = call("--help").stdout.partition("─ Commands ─")[2]
     assert tuple(re.findall(r"^│ ([a-z]+) ", panel, re.MULTILINE)) == COMMANDS

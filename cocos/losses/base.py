@@ -103,7 +103,7 @@ class Loss:
     notes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        for field in dataclasses.fields(self):  # type: ignore[arg-type]
+        for field in dataclasses.fields(self):
             value, (allowed, optional) = getattr(self, field.name), ranges.of(field.type)
             if allowed and not (optional and value is None) and not allowed.holds(value):
                 words = f"None, or {allowed.words}" if optional else allowed.words
@@ -224,7 +224,7 @@ class Loss:
             >>> cocos.losses.load("ntxent").parameters
             {'temperature': 0.1}
         """
-        return {field.name.rstrip("_"): getattr(self, field.name) for field in dataclasses.fields(self)}  # type: ignore[arg-type]
+        return {field.name.rstrip("_"): getattr(self, field.name) for field in dataclasses.fields(self)}
 
     def set_attributes(self, **attributes: Any) -> None:
         """Set attributes in `__post_init__` that depend on other losses, although the dataclass is frozen."""

@@ -158,7 +158,7 @@ class ForeignLoss(Loss):
 
     def run(self, pairs: Pairs) -> intercept.Run:
         """Return the loss as a function of the rows of these pairs."""
-        embeddings: Embeddings = pairs.embeddings  # type: ignore[assignment]
+        embeddings: Embeddings = pairs.embeddings
         labels, order = embeddings.query_group, embeddings.query_group.argsort(stable=True)
         if embeddings.proxies and "candidate_labels" not in self.roles:
             labels = (embeddings.candidate_group == labels[:, None]).to(torch.int8).argmax(dim=1)  # rows of the proxies

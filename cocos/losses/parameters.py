@@ -11,7 +11,7 @@ from cocos.losses.base import Loss
 
 def fields_by_name(loss_class: type[Loss]) -> dict[str, dataclasses.Field[Any]]:
     """Return the fields by the names of their parameters; a field `weight_` is the parameter `weight`."""
-    return {field.name.rstrip("_"): field for field in dataclasses.fields(loss_class)}  # type: ignore[arg-type]
+    return {field.name.rstrip("_"): field for field in dataclasses.fields(loss_class)}
 
 
 def accepted_names(loss_class: type[Loss]) -> set[str]:

@@ -613,7 +613,7 @@ def _by_source(run: Run) -> bool:
     return named or len(run.loss.directions) > 1 or embeddings.is_queued
 
 
-def _masked(loss: losses.Loss, pairs: Pairs) -> dict[str, Tensor]:
+def _masked(loss: losses.MNRL, pairs: Pairs) -> dict[str, Tensor]:
     """Negatives that the filter suspects, their part of the query's push without it, and that push, (queries,) each."""
     suspected, push = loss.masked(pairs), statistics.push_of_negatives(weights.of(loss.unfiltered(), pairs), pairs)
     total, held = push.sum(dim=1), torch.where(suspected, push, 0).sum(dim=1)

@@ -170,8 +170,8 @@ def read_table(file: File) -> Scores:
     """Read a table with a row for each query and candidate."""
     table = tables.read(file.path)
     if missing := [name for name in TABLE_COLUMNS if name not in table.names]:
-        columns = ", ".join(TABLE_COLUMNS)
-        raise InputError(f"{file.path}: there is no column {missing[0]!r}, expected {columns} and optionally logq")
+        expected = ", ".join(TABLE_COLUMNS)
+        raise InputError(f"{file.path}: there is no column {missing[0]!r}, expected {expected} and optionally logq")
     if not table.rows:
         raise InputError(f"{file.path} has no rows, expected one for each query and candidate")
     lines = [f"{file.path}, {table.line(row)}" for row in range(table.rows)]
@@ -192,14 +192,14 @@ def read_table(file: File) -> Scores:
             if logq.setdefault(candidate, value) != value:
                 raise InputError(f"{line}: logq {value:g} of candidate {candidate[:40]!r}, before {logq[candidate]:g}")
         matrices["logq"] = torch.tensor([logq[name] for name in lists.names[1]], dtype=torch.float64)
-    label = lists.pad(columns["label"], -1)
-    if lonely := (~(label == 1).any(dim=1)).nonzero().flatten().tolist():
+    labels = lists.pad(columns["label"], -1)
+    if lonely := (~(labels == 1).any(dim=1)).nonzero().flatten().tolist():
         queries = ", ".join(repr(lists.names[0][row][:40]) for row in lonely[:3])
         raise InputError(f"{file.path}: query without any positive: {queries}: no row has label 1 ({len(lonely)} such)")
     return Scores(
         lists.pad(columns["score"]),
-        label == 1,
-        negative=label == 0,
+        labels == 1,
+        negative=labels == 0,
         candidate_index=lists.candidate_index,
         names=lists.names,
         **matrices,

@@ -27,7 +27,7 @@ from cocos.measures.shared.prepared import OUT_OF_RANGE, Run, passes
 # Label of the setting as it is.
 AS_IT_IS = "as it is"
 # Mining rules, which wrap the loss.
-MINING_RULES = tuple(WRAPPERS)
+MINING_RULES = ("top_k", "skip_k", "semi_hard")
 # Settings beside the parameters of the loss and the mining rules.
 OTHER_SETTINGS = ("loss", "batch_size", "eps")
 # Largest number of settings beside the one as it is, each a row of a table.
@@ -101,7 +101,8 @@ class Setting:
                 value = None if str(value).lower() == "none" else _finite_number(name, value)
             else:
                 value = int(_finite_number(name, value, whole=True))
-            loss = WRAPPERS[name](self.loss, value)
+            wrapper: Callable[..., losses.Loss] = WRAPPERS[name]
+            loss = wrapper(self.loss, value)
             return replace(self, loss=loss, changed=name, value="" if value is None else _as_text(value))
         return replace(self, loss=_with_parameter(self.loss, name, value), changed=name, value=_as_text(value))
 
