@@ -143,7 +143,10 @@ def plot(
                 others = embeddings.directions[1:] if (row or 0) < len(embeddings.candidate) else ()
                 datasets += [measure(checkpoint, direction=other, progress=start, **values) for other in others]
             attrs = datasets[0].attrs
-            scored = f"loss {attrs['loss']}, {origin}" if origin else f"{attrs['metric'].replace('_', ' ')} scores"
+            if origin and "loss" in attrs:
+                scored = f"loss {attrs['loss']}, {origin}"
+            else:
+                scored = f"{attrs['metric'].replace('_', ' ')} scores"
             about = [f"{files[0]} ({checkpoint.format}): {scored}"]
         else:
             datasets = [measure(**values if loaded is None else values | {"loss": loaded})]

@@ -1,12 +1,10 @@
 """Tables of contributing negatives: of one loss, of several losses, and the published columns in LaTeX."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 
 import numpy as np
 import xarray as xr
 
-from cocos import results
 from cocos.base import terminal
 from cocos.counting import findings, shares
 from cocos.counting.findings import Finding
@@ -18,9 +16,6 @@ from cocos.reports.tables import Step, Table, next_steps, parameter_values, spre
 REPORTED = {"standard": "contributing_all", "ecir2022": "contributing_mean"}
 # Status of a loss among several, if it is not the kind of its gradient.
 STATUS = {"shared": "OK", "no samples": "no verdict", "mispaired": "mismatched", "alike": "nearly collapsed"}
-METRICS = {"R@1": "R@1, %", "R@5": "R@5, %", "R@10": "R@10, %", "median_rank": "median rank", "mAP@R": "mAP@R, %"}
-# Findings on a direction that are listed for each of several losses.
-OF_A_DIRECTION = ("clamped", "below zero", "pulled")
 REPORTED_NOTE = "* value to report, with loss, eps and batch size. Definitions: docs/concepts.md"
 TRIPLET_COLUMNS = (("contributing_mean", "C^{A}"), ("contributing_sum", "C^{B}"), ("idle", "C^{0}"))
 # Columns of each loss, and their symbols: Bleeker & de Rijke 2022, Tables 3 (triplet), 4 (NT-Xent) and 5 (SmoothAP).
@@ -37,8 +32,6 @@ def table(data: xr.Dataset | Mapping[str, xr.Dataset]) -> Table:
         return compare(data)
     summary = documents.count(data)
     directions = summary["directions"]
-    reported = "relative" if summary["share"] == "unknown" else REPORTED.get(summary["convention"], "")
-    rows = [(f"{'* ' if name == reported else '  '}{label}", *cells) for name, label, cells in _rows(summary)]
     head = [_loss_line(data), *findings.first(data.attrs)]
     head += [f"{name}: {_contributing({name: entry}, summary)}" for name, entry in directions.items()]
     notes = []
@@ -47,53 +40,31 @@ def table(data: xr.Dataset | Mapping[str, xr.Dataset]) -> Table:
             notes.append(finding.text)
         else:  # the next command is the cure of a gradient
             head.append(finding.sentence if finding.kind in findings.GRADIENTS else finding.text)
-    loss = f"{summary['loss']['name']}({', '.join(parameter_values(summary['loss']['parameters']))})"
-    weights = shares.about_weights(data.attrs)
-    provenance = [
-        f"{loss}, {shares.above(summary)} (eps = {summary['eps']:g}), {summary['convention']} convention",
-        f"{_batches(data)}; {summary['dtype']} on {summary['device']}",
-        _averaging(summary, "C^B, C^0"),
-        f"weights {weights}" if weights and summary["gradient"] == "autograd" else weights,
-        shares.about_unit(summary),
-    ]
-    notes += ["; ".join(filter(None, provenance)), REPORTED_NOTE]
-    return Table(("", *directions), tuple(rows), tuple(head), tuple(notes), typed=_next([data]))
+    weights = filter(None, (shares.about_weights(data.attrs), shares.about_unit(summary)))
+    notes += ["; ".join([*_rules(data), *weights]), _averaging(summary), REPORTED_NOTE]
+    return Table(("", *directions), tuple(_rows(summary)), tuple(head), tuple(notes), typed=_next([data]))
 
 
 def compare(datasets: Mapping[str, xr.Dataset]) -> Table:
-    """Return a row for each of several losses and directions; the names of the losses are their labels or short."""
-    several = list(datasets.values())
-    summaries = [documents.count(data) for data in several]
-    columns = _columns(summaries)
-    loss_names, calls = ([str(data.attrs[key]) for data in several] for key in ("loss", "loss_repr"))
-    rows, lines, notes, plans = [], [], [], {}
-    for label, data, summary in zip(datasets, several, summaries, strict=True):
-        name, call = summary["loss"]["name"], data.attrs["loss_repr"]
-        if loss_names.count(name) > 1 or label not in calls:
-            name = label
-        metrics = summary.get("metrics", {}).get("directions", {})
-        for direction, entry in summary["directions"].items():
-            cells = [_cell(entry.get(number.name), number) for number in columns]
-            cells += [f"{metrics[direction][key]:.2f}" for key in list(METRICS)[:3] if metrics]
-            rows.append((f"{name} {direction}", *cells))
-        plans.setdefault(_batches(data), []).append(call)
-        kinds = findings.kinds_of_directions(data)
-        status = {direction: STATUS.get(kind, kind) for direction, kind in kinds.items()}
-        shared = next(iter(status.values())) if len(set(status.values())) == 1 else findings.by_direction(status)
-        lines.append(f"{name}: {shared}, {_contributing(summary['directions'], summary)}")
-        for finding in findings.of_count(data):
-            if finding.kind in OF_A_DIRECTION:
-                (lines if _leads(finding) else notes).append(f"{name}, {finding.text}")
-    urgent = dict.fromkeys(line for data in several for line in findings.first(data.attrs))
-    file = summaries[0]["checkpoint"]
-    source = f"{Path(file['path']).name}, sha256 {file['sha256'][:12]}, " if file["path"] else ""
-    notes.append(f"{REPORTED_NOTE}; none %: queries without any; their pull %: fraction of the pull on these queries")
-    notes.append(f"{source}eps = {summaries[0]['eps']:g}; {_averaging(summaries[0])}")
-    notes += [f"{', '.join(dict.fromkeys(names))}: {plan}" for plan, names in plans.items()]
+    """Return a row for each of several losses and directions, and a status line for each loss."""
+    names = [data.attrs["loss"] for data in datasets.values()]
+    rows, urgent, status, plans = [], {}, [], {}
+    columns = [number for number in BATCH_NUMBERS.values() if number.column and not BY_NAME[number.of].asked]
+    for label, data in datasets.items():
+        summary, loss = documents.count(data), data.attrs["loss"]
+        name = loss if names.count(loss) == 1 and label == data.attrs["loss_repr"] else label
+        for side, entry in summary["directions"].items():
+            rows.append((f"{name} {side}", *(_cell(entry.get(number.name), number) for number in columns)))
+        urgent |= dict.fromkeys(findings.first(data.attrs))
+        kinds = {side: STATUS.get(kind, kind) for side, kind in findings.kinds_of_directions(data).items()}
+        verdict = kinds.popitem()[1] if len(set(kinds.values())) == 1 else findings.by_direction(kinds)
+        status.append(f"{name}: {verdict}, {_contributing(summary['directions'], summary)}")
+        plans.setdefault("; ".join([*_rules(data), _averaging(summary)]), []).append(name)
     headings = [f"{number.column}{'*' if number.name == REPORTED['standard'] else ''}" for number in columns]
-    headings += list(METRICS)[:3] if "metrics" in summaries[0] else []
-    head = (*map(_loss_line, several), *urgent, *lines)
-    return Table(("", *headings), tuple(rows), head, tuple(notes), typed=_next(several))
+    head = [*map(_loss_line, datasets.values()), *urgent, *status]
+    notes = [f"{', '.join(losses)}: {plan}" for plan, losses in plans.items()]
+    notes.append(f"{REPORTED_NOTE}; none %: queries without any; their pull %: fraction of the pull on these queries")
+    return Table(("", *headings), tuple(rows), tuple(head), tuple(notes), typed=_next([*datasets.values()]))
 
 
 def with_origins(
@@ -117,18 +88,11 @@ def latex(data: xr.Dataset | Mapping[str, xr.Dataset], label: str) -> str:
     directions, file = summary["directions"], summary["checkpoint"]
     columns = PUBLISHED_COLUMNS.get(summary["loss"]["name"], TRIPLET_COLUMNS)
     entries = [spread(entry[key], 2, sign=r"\pm") for entry in directions.values() for key, _ in columns]
-    comments = [
-        f"cocos {summary['cocos']}: {data.attrs['loss_repr']}, eps {summary['eps']:g}, {summary['convention']} "
-        f"convention, {_batches(data)}",
-        *findings.first(data.attrs),
-        f"{_averaging(summary, 'C^B, C^0')}; C^0 of {_batch_queries(summary)} queries in a batch",
-        *([f"{file['path']} sha256 {file['sha256']}"] if file["path"] else []),
-        *filter(None, [shares.about_weights(data.attrs)]),
-        *results.lines(data.attrs, "footnotes"),
-    ]
     tops = (rf"\multicolumn{{{len(columns)}}}{{c}}{{{_escaped(name)}}}" for name in directions)
+    source = f"; sha256 {file['sha256']}" if file["path"] else ""
     return "\n".join([
-        *(f"% {line}" for line in comments),
+        f"% cocos {summary['cocos']}: {data.attrs['loss_repr']}, {'; '.join(_rules(data))}{source}",
+        *(f"% {line}" for line in findings.first(data.attrs)),
         rf"\begin{{tabular}}{{l{'r' * len(entries)}}}",
         r"\toprule",
         rf" & {' & '.join(tops)} \\",
@@ -173,40 +137,26 @@ def _contributing(directions: Mapping[str, dict], summary: dict) -> str:
     return f"contributing negatives {numbers}, idle queries {idle}"
 
 
-def _columns(summaries: Sequence[dict]) -> list[Number]:
-    """Return the columns of several losses: numbers by the unit of the loss first, optional ones last if counted."""
-    entries = [entry for summary in summaries for entry in summary["directions"].values()]
-    columns = []
-    for number in BATCH_NUMBERS.values():
-        if number.column:
-            counted = any((entry.get(number.name) or UNKNOWN)["mean"] is not None for entry in entries)
-            columns += [number] if counted or not BY_NAME[number.of].asked else []
-    return sorted(columns, key=lambda number: (not BY_NAME[number.of].by_unit, BY_NAME[number.of].asked))
-
-
-def _rows(summary: dict) -> Iterator[tuple[str, str, list[str]]]:
-    """Yield name, label and cells of each row: of the queries, of a full batch, of one loss, of sources, of marks."""
+def _rows(summary: dict) -> Iterator[tuple[str, ...]]:
+    """Yield label and cells of each row: numbers that a direction has, sources, marks, metrics."""
     directions = list(summary["directions"].values())
-    for rare in (False, True):
-        numbers = [number for number in BATCH_NUMBERS.values() if number.row and BY_NAME[number.of].rare == rare]
-        for number in sorted(numbers, key=lambda number: (BY_NAME[number.of].own, number.how == "sum")):
-            means = [(entry.get(number.name) or UNKNOWN)["mean"] for entry in directions]
-            shown = any(means) if rare else any(mean is not None for mean in means)
-            if shown or (number.name == "contributing_mean" and summary["share"] != "unknown"):
-                label = number.row.format(batch=_batch_queries(summary), percent=f"{100 * summary['eps']:.6g} %")
-                yield number.name, label, [_cell(entry.get(number.name), number) for entry in directions]
+    reported = "relative" if summary["share"] == "unknown" else REPORTED.get(summary["convention"], "")
+    for number in BATCH_NUMBERS.values():
+        means = [(entry.get(number.name) or UNKNOWN)["mean"] for entry in directions]
+        if number.row and (any(means) if BY_NAME[number.of].rare else means != [None] * len(means)):
+            label = number.row.format(batch=_batch_queries(summary), percent=f"{100 * summary['eps']:.6g} %")
+            mark = "*" if number.name == reported else " "
+            yield f"{mark} {label}", *(_cell(entry.get(number.name), number) for entry in directions)
     for source in dict.fromkeys(name for entry in directions for name in entry.get("sources", {})):
         parts = [entry.get("sources", {}).get(source, {}) for entry in directions]
         for number in (number for statistic in OF_SOURCES for number in statistic.numbers):
-            values = [part.get(number.name) for part in parts]
-            if number.name != "pulled" or any(value and value["mean"] for value in values):
-                yield source, f"{source}: {number.row}", [_cell(value, number) if value else "" for value in values]
+            yield f"  {source}: {number.row}", *(_cell(part.get(number.name), number) for part in parts)
     for mark in directions[0].get("marks", {}):
         for key, number in MARKED_PARTS.items():
-            yield mark, f"{mark}: {number.row}", [_cell(entry["marks"][mark][key], number) for entry in directions]
+            yield f"  {mark}: {number.row}", *(_cell(entry["marks"][mark][key], number) for entry in directions)
     metrics = summary.get("metrics", {}).get("directions", {})
-    for key, label in METRICS.items() if metrics else ():
-        yield key, label, [f"{metrics[name][key]:.2f}" for name in summary["directions"]]
+    for key in next(iter(metrics.values()), {}):
+        yield f"  {key.replace('_', ' ')}", *(f"{metrics[name][key]:.2f}" for name in summary["directions"])
 
 
 def _cell(value: dict | None, number: Number) -> str:
@@ -220,15 +170,19 @@ def _batch_queries(summary: dict) -> str:
     return " and ".join(dict.fromkeys(f"{round(e['batch_queries'], 1):g}" for e in summary["directions"].values()))
 
 
-def _averaging(summary: dict, batch_columns: str = "") -> str:
-    """Describe means and deviations; `batch_columns` are those over full batches."""
+def _averaging(summary: dict) -> str:
+    """Describe means and deviations."""
     if summary["convention"] != "standard":
         return "mean ± deviation over batches"
-    full, batches = summary["full_batches"], summary["batches"]
-    over = "batches" if full == batches else "the one full batch" if full == 1 else f"the {full} full batches"
-    parts = [batch_columns] if batch_columns and batches > 1 else []
-    parts += ["deviations (±)"] if full > 1 else []
-    return f"means over all queries; {' and '.join(parts)} over {over}" if parts else "means over all queries"
+    deviations = "deviations (±) and " if summary["full_batches"] > 1 else ""
+    return f"means over all queries; {deviations}sums over the full batches ({summary['full_batches']})"
+
+
+def _rules(data: xr.Dataset) -> list[str]:
+    """Describe when a negative contributes, the convention and the batches."""
+    attrs = data.attrs
+    rules = f"{shares.above(attrs)} (eps = {float(attrs['eps']):g}), {attrs['convention']} convention"
+    return [rules, f"{_batches(data)}; {attrs['dtype']} on {attrs['device']}"]
 
 
 def _batches(data: xr.Dataset) -> str:
