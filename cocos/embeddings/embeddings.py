@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from cocos.base.errors import InputError, rows
+from cocos.base.errors import InputError
 from cocos.embeddings import annotations, teachers
 from cocos.embeddings import marks as pair_marks
 from cocos.embeddings.annotations import EACH_ITS_OWN_POSITIVE, READ_AS_LABELLED, Groups, Pictures, numbered
@@ -345,10 +345,7 @@ class Embeddings:
         note = READ_AS_LABELLED if len(self.query_group.unique()) < len(self.query_group) else EACH_ITS_OWN_POSITIVE
         if note == READ_AS_LABELLED:
             if self.negatives is not None or self.candidate_negatives is not None:
-                raise InputError(
-                    "negatives: query and candidate are the same rows with the same groups, a labelled set, which has "
-                    "no negatives of its own; give embeddings=, labels=, or two sides that differ"
-                )
+                raise InputError(LABELLED_WITHOUT_NEGATIVES)
             vars(self).update(shared=True, directions=("s2s",))
         if note not in self.notes:
             vars(self).update(notes=(*self.notes, note))
@@ -540,29 +537,14 @@ def new_groups(groups: Sequence[Tensor], number: int) -> Tensor:
 
 
 def read_queue(queue: Any, side: Tensor, name: str) -> tuple[Tensor, Any] | None:
-    """Read a queue: rows (K, D) or (rows, group (K,)), returned with the ids or None; None without a queue.
-
-    Raises:
-        InputError: another shape or dtype, NaN or infinity, or a wrong number of ids.
-
-    Examples:
-        >>> rows, group = read_queue((torch.eye(3)[:2], [1, 2]), torch.eye(3), "queue")
-        >>> rows.shape, group
-        (torch.Size([2, 3]), [1, 2])
-    """
+    """Read a queue: rows (K, D) or (rows, group (K,)), returned with the ids or None; None without a queue."""
     if queue is None:
         return None
     vectors, group = queue if isinstance(queue, tuple) and len(queue) == 2 else (queue, None)
-    try:
-        vectors = torch.as_tensor(vectors)
-    except (TypeError, ValueError, RuntimeError):
-        raise InputError(f"{name}: expected an array of numbers (K, {side.shape[1]}), or (rows, group)") from None
-    shape = tuple(vectors.shape)
-    if vectors.ndim != 2 or not len(vectors) or shape[1] != side.shape[1] or not vectors.is_floating_point():
-        raise InputError(f"{name}: {vectors.dtype} of shape {shape}, expected floating point (K, {side.shape[1]})")
-    if not vectors.isfinite().all():
-        bad = (~vectors.isfinite().all(dim=1)).nonzero().flatten().tolist()
-        raise InputError(f"{name}: NaN or infinity in {rows(bad)}")
+    vectors = matrix(name, vectors)
+    if vectors.shape[1] != side.shape[1]:
+        raise InputError(f"{name}: shape {tuple(vectors.shape)}, expected floating point (K, {side.shape[1]})")
+    refuse_open_rows(name, vectors, norms_and_projections(vectors)[0])
     if group is not None and len(group) != len(vectors):
         raise InputError(f"{name}_group: {len(group)} ids, expected {len(vectors)}, one for each row of the queue")
     return vectors.to(side), group
