@@ -446,7 +446,7 @@ def test_negatives_that_cannot_be_used_are_named(negatives, sentence):
 
 def test_a_labelled_set_has_no_negatives_of_its_own():
     rows, labels = torch.rand(6, 2), torch.arange(6) % 2
-    with pytest.raises(InputError, match="negatives: .* a labelled set"):
+    with pytest.raises(InputError, match="negatives: "):
         Embeddings(rows, rows, labels, labels, negatives=torch.full((6, 1), -1))
 
 

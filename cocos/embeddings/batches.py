@@ -74,17 +74,6 @@ class Batch:
         """Rows of the candidates without the hard negatives beside them."""
         return self.candidate_index[: len(self.candidate_index) - self.extra]
 
-    def asked(self, second: bool) -> Tensor:
-        """Rows of the candidates of the first direction, or of the second one, without the hard negatives."""
-        if not second:
-            return self.partners
-        return self.query_index if self.turned is None else self.turned.partners
-
-    @property
-    def without(self) -> tuple[int, int]:
-        """Copies of candidates that this batch, and the flipped one, leave out."""
-        return self.dropped[1], self.dropped[0] if self.turned is None else self.turned.dropped[1]
-
     @property
     def square(self) -> bool:
         """Whether both directions have the same rows, so that one visit of the scores serves both."""
@@ -247,46 +236,33 @@ def plan(
     matched: bool = False,
     hard: bool | None = None,
 ) -> Plan:
-    """Draw the batches of a run. Only row numbers are drawn: the embeddings stay where they are.
-
-    The row numbers come from a generator on the CPU, so that a seed means the same batches on every device.
+    """Draw the batches of a run: row numbers, from a generator on the CPU, so that they are the same on every device.
 
     Args:
         embeddings: the frozen embeddings of the training set.
         sample: `pairs` draws each row of the larger side once, with a random row of the other side, of which each
-            is drawn at least once (batch size = rows of the larger side). Candidates without a query are not counted.
-            A seed draws the same pairs whichever side is the query. `groups` draws queries, each with its candidates
-            (batch size = queries), or, in a labelled set, classes x samples (batch size = samples). Samples against
-            proxies are drawn one by one in both cases.
-        batch_size: at least 2. One that reaches the whole set, or `all`, puts everything into one batch.
-        batches: how many; None is one pass over the training set, the last batch partial, as published. More
-            than one pass goes on with the next shuffle.
+            is drawn at least once (batch size = rows of the larger side). A seed draws the same pairs if the sides are
+            exchanged. `groups` draws queries, each with its candidates (batch size = queries), or, in a labelled set,
+            classes x samples (batch size = samples). Samples against proxies are drawn one by one in both cases.
+        batch_size: at least 2; `all`, or a size above the whole set, makes one batch.
+        batches: their number; None: one pass over the training set, including the last, partial batch. Further passes
+            continue with the next shuffle.
         per_group: `groups`: candidates of a query (None: all), or samples of a class (None: 4, or as many as
-            fill the batch where there are few classes).
+            fill the batch if there are few classes).
         seed: of the generator.
-        copies: of a row that several pairs of a batch have, such as an image that is drawn with two of its captions.
-            It asks for each of them in turn. `once`: it is a candidate of all captions of the batch once; `keep`: once
-            for each of its pairs, as many loaders have it.
-        matched: row i of the queries must stand beside row i of the candidates, for losses that read nothing else, so
-            that copies are kept.
-        hard: hard negatives are drawn with the queries that name them; None: unless rows are matched.
+        copies: of a row in several pairs of a batch, such as an image with two of its captions. It is a query for each
+            pair. `once`: it is one candidate of the batch; `keep`: one for each pair, as in many loaders.
+        matched: pair row i of the queries with row i of the candidates, for losses that read nothing else.
+        hard: draw hard negatives with their queries; None: unless rows are matched.
 
     Raises:
         InputError: an option out of range, or a query without any positive.
 
     Examples:
-        Every row is drawn once; a seed means the same batches on every device.
-
-        >>> plan = cocos.batches.plan(cocos.Embeddings(torch.eye(4), 2 * torch.eye(4)), batch_size=2, seed=0)
-        >>> [batch.sizes for batch in plan.batches]
-        [(2, 2), (2, 2)]
-        >>> sorted(row for batch in plan.batches for row in batch.query_index.tolist())
-        [0, 1, 2, 3]
-
-        Three captions ask for two images, or for three, where an image occurs once for each of its captions:
+        Three captions ask for two images, or for three, if an image occurs once for each of its captions:
 
         >>> images = cocos.Embeddings(torch.eye(3)[:2], torch.eye(3), [0, 1], [0, 0, 1])
-        >>> [cocos.batches.plan(images, copies=each).batches[0].flip().sizes for each in cocos.batches.COPY_RULES]
+        >>> [cocos.batches.plan(images, copies=rule).batches[0].flip().sizes for rule in cocos.batches.COPY_RULES]
         [(3, 2), (3, 3)]
     """
     check(sample, batch_size, batches, per_group, seed, copies)
@@ -316,8 +292,11 @@ def plan(
     if embeddings.shared and whole < len(embeddings.query):
         use = "drawn only as negatives" if size == whole else "not drawn"
         undrawn.append(f"{len(embeddings.query) - whole} samples are alone in their class: {use}")
-    if orphans := _orphans(embeddings, negatives=hard):
-        undrawn.append(f"{orphans} candidates have no query and are not drawn")
+    orphans = groups.queries[groups.candidate] == 0
+    if hard and embeddings.negatives is not None:
+        orphans[embeddings.negatives[embeddings.negatives >= 0].cpu()] = False
+    if orphans.any() and not embeddings.proxies:
+        undrawn.append(f"{int(orphans.sum())} candidates have no query and are not drawn")
     if rest := whole - sum(number for _, number in first):
         undrawn.append(f"not drawn in a pass, for want of a negative in their batch: {rest} {unit}")
     more = chain(first, (batch_and_number for _ in count() for batch_and_number in one_pass()))
@@ -510,17 +489,6 @@ def _coverage(embeddings: Embeddings, batches: tuple[Batch, ...], *, matched: bo
     return f"{missing} of {int(named.sum())} named hard negatives are not drawn: {reason}" if missing else ""
 
 
-def _orphans(embeddings: Embeddings, *, negatives: bool) -> int:
-    """Count the candidates that no batch can have: of no query's group, and named by no query."""
-    alone = embeddings.groups.queries[embeddings.groups.candidate] == 0
-    if embeddings.proxies:
-        return 0
-    if negatives and embeddings.negatives is not None:
-        named = embeddings.negatives[embeddings.negatives >= 0]
-        alone[named.cpu()] = False
-    return int(alone.sum())
-
-
 @dataclass(frozen=True, eq=False)
 class Pairing:
     """Rows that can be drawn as pairs: the larger side, the smaller one, and the groups of both.
@@ -627,15 +595,10 @@ class Pairing:
 
 
 def _queries_are_larger(embeddings: Embeddings, queries: int, candidates: int) -> bool:
-    """Whether the queries are the side of which each row is drawn once: they are more, or else come later in order.
+    """Return whether each query is drawn once, rather than each candidate: the larger side, else the later in order.
 
-    Sides of one size are ordered by their groups, then by their vectors, so that a seed draws the same pairs where the
-    sides are exchanged.
-
-    Args:
-        embeddings: both sides.
-        queries: number of queries that have a partner.
-        candidates: number of candidates that have one.
+    Sides of one size are ordered by their groups, then by their vectors, so that a seed draws the same pairs if the
+    sides are exchanged. `queries` and `candidates` are the numbers of rows that have a partner.
     """
     sizes = (queries, len(embeddings.query)), (candidates, len(embeddings.candidate))
     if sizes[0] != sizes[1]:
@@ -657,11 +620,7 @@ def _pairs(
     generator: torch.Generator,
     shuffled: Callable[[int], Tensor],
 ) -> Iterator[tuple[Batch, int]]:
-    """Yield the batches of one pass, each with its number of rows of the larger side.
-
-    Every row of the larger side is drawn once, with a row of the other side. A row that is asked for stands in a batch
-    once, for all of its partners, unless `pairing` keeps the copies.
-    """
+    """Yield the batches of one pass over the larger side, each with its number of rows of this side."""
     number = len(embeddings.query if pairing.turned else embeddings.candidate)
     large, small, left_over_rows, beside = pairing.drawn(number, generator, shuffled)
     numbered = torch.arange(len(large)) // size
@@ -725,7 +684,9 @@ def _batches_of_classes(
     left alone are not drawn: they would have no negative.
     """
     chunks = []
-    for members in _members(embeddings.query_group.cpu()).values():
+    group = embeddings.query_group.cpu()
+    sizes = group.unique(return_counts=True)[1]
+    for members in group.argsort(stable=True).split(sizes.tolist()):
         shuffled_members = members[torch.randperm(len(members), generator=generator)]
         n = min(-(-len(shuffled_members) // per_class), len(shuffled_members) // 2)  # no sample is alone in its batch
         chunks.append([shuffled_members[i::n] for i in range(n)])
@@ -747,10 +708,3 @@ def _batches_of_classes(
         if len({name for name, _ in parts}) > 1:
             index = torch.cat([chunk for _, chunk in parts])
             yield Batch(index, index, paired=False)
-
-
-def _members(group: Tensor) -> dict[int, Tensor]:
-    """Rows of every group, in ascending order."""
-    order = group.argsort(stable=True)
-    ids, sizes = group[order].unique_consecutive(return_counts=True)
-    return dict(zip(ids.tolist(), order.split(sizes.tolist()), strict=True))

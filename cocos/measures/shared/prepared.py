@@ -293,10 +293,11 @@ class Run:
         """Count the repeated candidates of each batch as drawn, kept or not: direction -> (batches,)."""
         found = {}
         for name, _, second in self.sides:
+            batches = [batch.flip() if second else batch for batch in self.plan.batches]
             if self.plan.copies == "once" or self.embeddings.shared or self.embeddings.proxies:
-                found[name] = [batch.without[second] for batch in self.plan.batches]
+                found[name] = [batch.dropped[1] for batch in batches]
             else:
-                found[name] = _copies([each.asked(second) for each in self.plan.batches])
+                found[name] = _copies([batch.partners for batch in batches])
         return found
 
 
