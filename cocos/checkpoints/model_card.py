@@ -26,25 +26,24 @@ def read_folder(folder: Path) -> Recorded:
     size = CARD_BATCH_SIZE.search(card)
     batch_size = int(size[1] or size[2]) if size else trainer_state(folder).get("train_batch_size")
     batch_size = batch_size if type(batch_size) is int and batch_size > 1 else None
-    named = list(CARD_LOSS.finditer(card))
+    loss_names = list(CARD_LOSS.finditer(card))
     rankings = []
-    for match, end in zip(named, [one.start() for one in named[1:]] + [len(card)], strict=False):
-        block = card[match.end() : end]
-        block = BLOCK_END.split(block, maxsplit=1)[0]
+    for match, end in zip(loss_names, [*(name.start() for name in loss_names[1:]), len(card)], strict=False):
+        block = BLOCK_END.split(card[match.end() : end], maxsplit=1)[0]
         if RANKING.fullmatch(match[1]):
             rankings.append((match[1], CARD_SCALE.search(block), "doc_to_query" in block))
     source, notes = "its model card", []
     if rankings:
         # The header of a card lists the loss without its parameters, which follow later.
-        name, scale, both = next((one for one in rankings if one[1]), rankings[-1])
+        name, scale, both = next((ranking for ranking in rankings if ranking[1]), rankings[-1])
         both |= "Symmetric" in name
         value = float(scale[1]) if scale else RANKING_SCALE
         origin = "recorded in its model card" if scale else "default of the loss, which its model card does not change"
         notes.append(f"{name}, scale {value:g} ({origin})")
-        scales = list(dict.fromkeys(float(one[1][1]) for one in rankings if one[1]))
+        scales = list(dict.fromkeys(float(match[1]) for _, match, _ in rankings if match))
         notes += [f"scale {value:g} is used, not {number:g}, also in its model card" for number in scales[1:]]
         notes += [] if both else [f"{name} trains only q2c: c2q is not counted for ntxent"]
-    elif (folder / "data_config.json").is_file() and not named:
+    elif (folder / "data_config.json").is_file() and not loss_names:
         value, both, source = RANKING_SCALE, True, "the script of its data_config.json"
         notes.append(
             f"data_config.json lists training pairs like the script of sentence-transformers for a billion pairs: "
@@ -72,8 +71,8 @@ def describe_training(folder: Path) -> dict[str, Any]:
     state = trainer_state(folder)
     keys = ("epoch", "global_step", "best_metric")
     progress = {key.replace("_", " "): state[key] for key in keys if state.get(key) is not None}
-    named = dict.fromkeys(match[1] for match in CARD_LOSS.finditer(model_card(folder)))
-    return progress | ({"training loss": ", ".join(named)} if named else {})
+    loss_names = dict.fromkeys(match[1] for match in CARD_LOSS.finditer(model_card(folder)))
+    return progress | ({"training loss": ", ".join(loss_names)} if loss_names else {})
 
 
 def model_card(folder: Path) -> str:

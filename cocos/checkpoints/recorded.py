@@ -9,7 +9,6 @@ import math
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,7 +18,6 @@ from cocos import losses
 from cocos.base.errors import InputError
 from cocos.checkpoints.files import File
 
-OPEN_CLIP_PARAMETERS = "params.txt"  # one "name: value" per line, next to the checkpoint or above it
 MAX_DEPTH = 8  # nested containers that are read
 SETTINGS_KEYS = ("hyper_parameters", "hparams", "args", "opt", "config", "cfg", "options", "settings", "params")
 LOSS_KEYS = ("loss", "loss_name", "loss_type", "loss_fn", "loss_func", "criterion", "objective")
@@ -108,7 +106,7 @@ class Recorded:
         notes: one for each choice between values that disagree.
         batch_size: of the training, or None.
         one_direction: whether only the queries search their candidates in the training.
-        source: where it was found, for messages.
+        source: file or part with the record, for messages.
     """
 
     loss: str | None = None
@@ -140,32 +138,31 @@ def read(content: Mapping[str, Any]) -> Recorded:
         {'temperature': 0.01}
     """
     leaves = list(walk(content))
-    names = {name: None for path, value, _ in leaves if (name := loss_name(path, value))}
-    loss = next(iter(names)) if len(names) == 1 else None
-    candidates = [found for path, value, siblings in leaves if (found := candidate(path, value, siblings, loss))]
-    order = sorted((one for one in candidates if not one.reason), key=lambda one: one.rank)
-    chosen = {one.quantity: one for one in reversed(order)}
+    loss_names = {name for path, value, _ in leaves if (name := loss_name(path, value))}
+    loss = loss_names.pop() if len(loss_names) == 1 else None
+    candidates = [candidate for leaf in leaves if (candidate := read_candidate(*leaf, loss)) is not None]
+    plausible = sorted((candidate for candidate in candidates if not candidate.reason), key=lambda entry: entry.rank)
+    used = {candidate.quantity: candidate for candidate in reversed(plausible)}
     notes = []
-    for position, one in enumerate(candidates):
-        used = chosen.get(one.quantity)
-        if one.reason or used is None or one is used:
+    for index, candidate in enumerate(candidates):
+        first = used.get(candidate.quantity, candidate)
+        if candidate.reason or candidate is first:
             continue
-        close = math.isclose(one.temperature, used.temperature, rel_tol=1e-3)
-        reason = "a second record of the same value" if close else f"{used} has precedence"
-        candidates[position] = replace(one, reason=reason)
-        if not close:
-            notes.append(f"{used} is used, not {one}")
+        if math.isclose(candidate.temperature, first.temperature, rel_tol=1e-3):
+            candidates[index] = replace(candidate, reason="a second record of the same value")
+        else:
+            candidates[index] = replace(candidate, reason=f"{first} has precedence")
+            notes.append(f"{first} is used, not {candidate}")
     sizes = {path[-1]: value for path, value, _ in leaves if path[-1] in BATCH_SIZE_KEYS and setting_depth(path) == 1}
     size = next((sizes[key] for key in BATCH_SIZE_KEYS if type(sizes.get(key)) is int and sizes[key] > 1), None)
-    # Further parameters of the named loss, which only its own block can mean.
-    further = {
-        path[-1]: plain
-        for path, value, _ in leaves
-        if loss and not isinstance(value, Tensor | np.ndarray | str) and criterion_depth(path) is not None
-        if path[-1] in (losses.parameter_names(loss) or ()) and (plain := number(value)) is not None
-        if all(path[-1] != one.path.rpartition(".")[2] for one in candidates)
-    }
-    parameters, loss = by_loss(chosen, further, loss, any(one.parameter == "scale" for one in candidates))
+    # Further parameters of the named loss are read from its own block only.
+    further = {}
+    names = (losses.parameter_names(loss) or set()) if loss else set()
+    names -= {candidate.path.rpartition(".")[2] for candidate in candidates}
+    for path, value, _ in leaves:
+        if path[-1] in names and isinstance(value, int | float | np.number) and criterion_depth(path) is not None:
+            further[path[-1]] = float(value)
+    parameters, loss = by_loss(used, further, loss, any(candidate.parameter == "scale" for candidate in candidates))
     return Recorded(loss, parameters, tuple(candidates), tuple(notes), size)
 
 
@@ -179,17 +176,7 @@ def read_file(file: File) -> Recorded:
                     content[name] = archive[name]
     else:
         content = file.content if isinstance(file.content, dict) else {}
-    settings = read({**file.metadata, **content})
-    if settings.loss == "siglip" and any(map(is_softmax_run, file.path.absolute().parents[:2])):
-        parameters = {name: values for name, values in settings.parameters.items() if name != "siglip"}
-        return replace(settings, loss=None, parameters=parameters)
-    return settings
-
-
-def is_softmax_run(folder: Path) -> bool:
-    """Whether the parameters of an open_clip run record that its learned bias was not trained with SigLIP."""
-    path = folder / OPEN_CLIP_PARAMETERS
-    return path.is_file() and "siglip: False" in path.read_text("utf-8", "replace").splitlines()
+    return read({**file.metadata, **content})
 
 
 def walk(value: Any, path: tuple[str, ...] = (), siblings: frozenset[str] = frozenset()) -> Iterator[tuple]:
@@ -199,9 +186,9 @@ def walk(value: Any, path: tuple[str, ...] = (), siblings: frozenset[str] = froz
         if math.prod(value.shape) == 1 and value.ndim < 2:
             yield path, value, siblings
     elif isinstance(value, list | tuple):
-        for position, item in enumerate(value if len(path) < MAX_DEPTH else ()):
+        for index, item in enumerate(value if len(path) < MAX_DEPTH else ()):
             if isinstance(item, Mapping | Tensor | np.ndarray | list | tuple):
-                yield from walk(item, (*path, str(position)), siblings)
+                yield from walk(item, (*path, str(index)), siblings)
     elif isinstance(value, Mapping):
         keys = frozenset(map(str, value))
         for key, item in value.items() if len(path) < MAX_DEPTH else ():
@@ -228,44 +215,45 @@ def criterion_depth(path: tuple[str, ...]) -> int | None:
 
 
 def loss_name(path: tuple[str, ...], value: Any) -> str | None:
-    """Return the built-in loss that a text names, or None."""
+    """Return the built-in loss of a text next to other settings or in the block of a criterion, or None."""
     if not isinstance(value, str) or len(value) > 100:
         return None
     key = path[-1].lower()
-    named = key in LOSS_KEYS and setting_depth(path) == 1
-    return built_in(value) if named or (key in (*NAME_KEYS, *LOSS_KEYS) and criterion_depth(path) is not None) else None
+    is_setting = key in LOSS_KEYS and setting_depth(path) == 1
+    in_criterion = key in (*NAME_KEYS, *LOSS_KEYS) and criterion_depth(path) is not None
+    return built_in(value) if is_setting or in_criterion else None
 
 
 @functools.cache
 def built_in(name: str) -> str | None:
     """Return the built-in loss of this name, or None; a file cannot name code."""
     try:
-        found = losses.find_file(re.split(r"[.:]", name.strip())[-1])
+        loss = losses.find_file(re.split(r"[.:]", name.strip())[-1])
     except InputError:
         return None
-    return found if found in losses.names() else None
+    return loss if loss in losses.names() else None
 
 
 def number(value: Any) -> float | None:
     """Return a finite number from a number, text or tensor, or None."""
     try:
-        found = float(value.reshape(-1)[0] if isinstance(value, Tensor | np.ndarray) else value)
+        result = float(value.reshape(-1)[0] if isinstance(value, Tensor | np.ndarray) else value)
     except (TypeError, ValueError):
         return None
-    return found if math.isfinite(found) else None
+    return result if math.isfinite(result) else None
 
 
-def candidate(path: tuple[str, ...], value: Any, siblings: frozenset[str], loss: str | None) -> Candidate | None:
+def read_candidate(path: tuple[str, ...], value: Any, siblings: frozenset[str], loss: str | None) -> Candidate | None:
     """Return the number as a candidate for a parameter of the loss, or None if its name is another one."""
     learned = isinstance(value, Tensor | np.ndarray)
     key = path[-1].lower()
     name = LOSS_PREFIX.sub("", key)
-    parameter, stored = next(((word, kind) for names, word, kind in READINGS if names.fullmatch(name)), (None, ""))
-    plain = number(value)
-    if parameter is None or plain is None:
+    parameter, encoding = next((reading[1:] for reading in READINGS if reading[0].fullmatch(name)), (None, ""))
+    stored = number(value)
+    if parameter is None or stored is None:
         return None
-    parameter, plain = read_value(parameter, stored, plain, learned=learned)
-    plain = float(f"{plain:.6g}")  # float32 stores 0.07 as 0.0700000003
+    parameter, decoded = decode(parameter, encoding, stored, learned=learned)
+    decoded = float(f"{decoded:.6g}")  # float32 stores 0.07 as 0.0700000003
     parents = [part.lower() for part in path[:-1]]
     in_criterion = criterion_depth(path) is not None
     ambiguous = name in AMBIGUOUS and name == key
@@ -276,14 +264,14 @@ def candidate(path: tuple[str, ...], value: Any, siblings: frozenset[str], loss:
     else:
         next_to_loss = not ambiguous or (loss is not None and parameter in (losses.parameter_names(loss) or ()))
         elsewhere = not in_criterion and (setting_depth(path) > 1 or not next_to_loss or siblings & GENERATION_KEYS)
-    reason = "not next to a loss" if elsewhere else implausible(parameter, plain, loss)
-    if name in {"tau", "m"} and MOMENTA[0] <= plain < MOMENTA[1] and not learned:
+    reason = "not next to a loss" if elsewhere else implausible(parameter, decoded, loss)
+    if name in {"tau", "m"} and MOMENTA[0] <= decoded < MOMENTA[1] and not learned:
         reason = reason or "a momentum"
-    if parameter == "margin" and loss in ANGLES and math.pi <= plain <= MAX_DEGREES:
-        plain = math.radians(plain)  # pytorch-metric-learning takes degrees
+    if parameter == "margin" and loss in ANGLES and math.pi <= decoded <= MAX_DEGREES:
+        decoded = math.radians(decoded)  # pytorch-metric-learning takes degrees
     copied = any(map(MODEL_COPY.search, parents))
     rank = (not learned, copied, not in_criterion, ambiguous)
-    return Candidate(parameter, plain, ".".join(path), learned, rank, reason)
+    return Candidate(parameter, decoded, ".".join(path), learned, rank, reason)
 
 
 def is_parameter(name: str) -> bool:
@@ -291,14 +279,14 @@ def is_parameter(name: str) -> bool:
     return len(name) > 1 and any(names.fullmatch(name.lower()) for names, _, _ in READINGS)
 
 
-def read_value(parameter: str, stored: str, value: float, *, learned: bool) -> tuple[str, float]:
+def decode(parameter: str, encoding: str, value: float, *, learned: bool) -> tuple[str, float]:
     """Return the parameter and its value, from a logarithm or an inverse that the name or the range reveals."""
-    if stored == "log" and value <= math.log(SCALES[1]):
+    if encoding == "log" and value <= math.log(SCALES[1]):
         return parameter, math.exp(value)
     if learned and parameter == "temperature" and value < 0:
         return parameter, math.exp(value)
     # Above log 500 the only plausible reading is a scale; from 2 to there it may be the logarithm of one.
-    if learned and parameter == "temperature" and stored == "value" and math.log(SCALES[1]) < value <= SCALES[1]:
+    if learned and parameter == "temperature" and encoding == "value" and math.log(SCALES[1]) < value <= SCALES[1]:
         return "scale", value
     return parameter, value
 
@@ -306,18 +294,17 @@ def read_value(parameter: str, stored: str, value: float, *, learned: bool) -> t
 def implausible(parameter: str, value: float, loss: str | None) -> str:
     """Return why a value cannot be the parameter of the loss; empty if it can."""
     if parameter == "margin":
-        most = MAX_DEGREES if loss in ANGLES else 1.0 if loss in COSINES else MAX_MARGIN
-        least = 0.0
+        low, high = 0.0, MAX_DEGREES if loss in ANGLES else 1.0 if loss in COSINES else MAX_MARGIN
     else:
-        least, most = {"temperature": TEMPERATURES, "scale": SCALES}.get(parameter, (-SCALES[1], SCALES[1]))
-    return "" if least <= value <= most else f"expected {least:g} to {most:g}"
+        low, high = {"temperature": TEMPERATURES, "scale": SCALES}.get(parameter, (-SCALES[1], SCALES[1]))
+    return "" if low <= value <= high else f"expected {low:g} to {high:g}"
 
 
 def by_loss(
-    chosen: dict[str, Candidate], further: dict[str, float], loss: str | None, scaled: bool
+    used: dict[str, Candidate], further: dict[str, float], loss: str | None, has_scale: bool
 ) -> tuple[dict[str, dict[str, float]], str | None]:
     """Return the parameters by loss, and the loss that they imply if the file does not name one."""
-    values = {one.parameter: one.value for one in chosen.values()}
+    values = {candidate.parameter: candidate.value for candidate in used.values()}
     if loss is not None:
         native = losses.load(loss).parameters
         if "scale" in values and "temperature" in native:
@@ -331,14 +318,14 @@ def by_loss(
             values = {}
         return ({loss: values} if values else {}), loss
     parameters: dict[str, dict[str, float]] = {}
-    if "scale" in values and ("margin" in values):  # the margin of an angle
+    if "scale" in values and "margin" in values:  # the margin of an angle
         parameters |= {name: {"scale": values["scale"]} for name in WITH_SCALE}
-    elif chosen.get("temperature") is not None:
-        temperature = chosen["temperature"].temperature
+    elif "temperature" in used:
+        temperature = used["temperature"].temperature
         parameters |= {name: {"temperature": temperature} for name in WITH_TEMPERATURE}
-    if "margin" in values and not scaled:
+    if "margin" in values and not has_scale:
         parameters |= {name: {"margin": values["margin"]} for name in WITH_MARGIN}
-    bias = chosen.get("bias")
+    bias = used.get("bias")
     if "scale" in values and bias is not None and bias.learned and not bias.path.endswith("similarity_bias"):
         return parameters | {"siglip": {"scale": values["scale"], "bias": bias.value}}, "siglip"
     return parameters, None
