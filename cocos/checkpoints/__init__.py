@@ -8,10 +8,11 @@ from typing import Any
 
 from cocos import data as training_data
 from cocos.base.errors import InputError
-from cocos.checkpoints import formats, inspection, runs, user_model
+from cocos.checkpoints import formats, runs, user_model
 from cocos.checkpoints.checkpoint import EXAMPLE, EXAMPLE_FILE, Checkpoint, one_sentence
 from cocos.checkpoints.files import DATA_KINDS, File, describe, plain
 from cocos.checkpoints.formats import embeddings
+from cocos.checkpoints.inspection import inspect
 from cocos.embeddings import Embeddings
 
 __all__ = ["EXAMPLE", "EXAMPLE_FILE", "Checkpoint", "File", "distractors", "inspect", "open"]
@@ -53,23 +54,23 @@ def open(path, data=None, model=None) -> Checkpoint:
 
 def open_path(path: Path, data: Any, model: Any) -> Checkpoint:
     """Open a file, or data with a model, and note both if they were named."""
+    source = data if isinstance(data, training_data.Source) and data.path == path else None  # `path` is data
     notes = []
-    data_first = isinstance(data, training_data.Source) and data.path == path
-    if model is not None and user_model.is_code(model):
-        if data_first or (data is None and training_data.sniff(path)):
-            checkpoint = user_model.open_data(path, model, data if data_first else training_data.find(path))
+    if model is None:
+        checkpoint = open_format(path, data)
+    elif user_model.is_code(model):
+        notes.append(f"model {getattr(model, '__name__', model)}")
+        if source is not None or (data is None and training_data.sniff(path)):
+            checkpoint = user_model.open_data(path, model, source or training_data.find(path))
         else:
             checkpoint = user_model.open_file(path, model, find_data(data))
-        notes.append(f"model {getattr(model, '__name__', model)}")
     else:
-        if model is not None:
-            if Path(model).suffix == ".py" or not Path(model).exists():
-                raise InputError(f"model {str(model)!r}: expected file.py:function, or a checkpoint that exists")
-            if data is not None and not data_first:
-                raise InputError(f"data {data}: {path} is the data that {model} encodes; name one of them")
-            path, data = Path(model), path if data is None else data
-        checkpoint = open_format(path, data)
-        notes += [f"model {path} ({checkpoint.format})"] if model is not None else []
+        if Path(model).suffix == ".py" or not Path(model).exists():
+            raise InputError(f"model {str(model)!r}: expected file.py:function, or a checkpoint that exists")
+        if data is not None and source is None:
+            raise InputError(f"data {data}: {path} is the data that {model} encodes; name one of them")
+        checkpoint = open_format(Path(model), source or path)
+        notes.append(f"model {model} ({checkpoint.format})")
     training = checkpoint.training
     if training is not None and (data is not None or model is not None):
         name = getattr(data, "__name__", data)
@@ -88,17 +89,20 @@ def find_data(data: Any) -> training_data.Source | None:
 def open_format(path: Path, data: Any) -> Checkpoint:
     """Open a checkpoint of a known format."""
     file = File(path)
-    own_data = isinstance(data, training_data.Source) or training_data.is_user_data(data)
-    place = data.path if isinstance(data, training_data.Source) and data.path and data.path.exists() else None
+    is_source = isinstance(data, training_data.Source)
+    opened_by_user = is_source or training_data.is_user_data(data)
+    data_path = data
+    if opened_by_user:
+        data_path = data.path if is_source and data.path and data.path.exists() else None
     with one_sentence(path, "is a damaged file"):
         module = formats.find(file)
         if module is None:
             raise InputError(explain_unknown(file))
-        checkpoint = module.load(file, place if own_data else data)
+        checkpoint = module.load(file, data_path)
         checkpoint = replace(checkpoint, contents=plain(checkpoint.contents))
-    if own_data and checkpoint.encoder is None:
+    if opened_by_user and checkpoint.encoder is None:
         raise InputError(f"data {getattr(data, '__name__', data)}: {path} ({checkpoint.format}) has no encoder")
-    if data is None or checkpoint.encoder is None or (checkpoint.training is not None and not own_data):
+    if data is None or checkpoint.encoder is None or (checkpoint.training is not None and not opened_by_user):
         return checkpoint
     training = find_data(data)
     return replace(checkpoint, training=training, splits=training.splits, rows=None, embedder=None)
@@ -130,21 +134,3 @@ def distractors(path) -> Checkpoint | Embeddings:
             if (rows := embeddings.candidates(File(Path(path)))) is not None:
                 return rows
     return open_path(Path(path), None, None)
-
-
-def inspect(path, data=None) -> dict:
-    """Describe a file or folder as plain data, also if cocos cannot count it. No code in it is executed.
-
-    Args:
-        path: the file, a model folder, or the folder of a training run; `example` is the embedded checkpoint.
-        data: file or folder of the training data.
-
-    Returns:
-        path, sha256, container, format and the reason, contents, tensors, the loss and settings of the training,
-        missing parts, the `next` command, and `advice` if nothing can be counted; for a run, its checkpoints by step.
-
-    Raises:
-        InputError: the file cannot be read.
-        UnsafeFile: the file requires code.
-    """
-    return inspection.inspect(Path(path), data)

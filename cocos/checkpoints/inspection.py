@@ -19,8 +19,22 @@ MISSING_SAMPLES = "samples and their encoder: class vectors alone are counted, e
 IMAGE_KINDS = ("captions", "image_lists")
 
 
-def inspect(path: Path, data=None) -> dict:
-    """Describe a file, a model folder, training data, or the folder of a training run."""
+def inspect(path: Path | str, data: Path | str | None = None) -> dict:
+    """Describe a file or folder as plain data, also if cocos cannot count it. No code in it is executed.
+
+    Args:
+        path: the file, a model folder, or the folder of a training run; `example` is the embedded checkpoint.
+        data: file or folder of the training data.
+
+    Returns:
+        path, sha256, container, format and the reason, contents, tensors, the loss and settings of the training,
+        missing parts, the `next` command, and `advice` if nothing can be counted; for a run, its checkpoints by step.
+
+    Raises:
+        InputError: the file cannot be read.
+        UnsafeFile: the file requires code.
+    """
+    path = Path(path)
     file = File(EXAMPLE_FILE if path == EXAMPLE else path)
     with one_sentence(file.path, "is a damaged file"):
         format = formats.find(file)
