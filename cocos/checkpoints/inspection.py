@@ -9,7 +9,7 @@ from cocos import data as training_data
 from cocos.base.errors import InputError, UnsafeFile
 from cocos.checkpoints import formats, listing, model_card, recorded, runs
 from cocos.checkpoints.checkpoint import EXAMPLE, EXAMPLE_FILE, one_sentence
-from cocos.checkpoints.files import DATA_KINDS, NAMESPACES, TENSOR_KINDS, File, describe, plain
+from cocos.checkpoints.files import DATA_KINDS, MODEL_FOLDER_FILES, NAMESPACES, TENSOR_KINDS, File, describe, plain
 from cocos.data.images import ImagesElsewhere
 
 MISSING_MODEL = "an encoder: the architecture is not known; name a function that builds it, --model file.py:build"
@@ -59,7 +59,7 @@ def describe_checkpoint(file: File, format: ModuleType | None, path: Path, data)
         document |= {"contents": listing.top_values(file), "encoder": False, "proxies": None}
         missing = [] if file.kind in {"npz", "npy"} else [MISSING_MODEL, MISSING_DATA]
         next_command = f"{command} --model file.py:build{option}" if missing else None
-        if "name the folder" in advice:
+        if any((file.path.parent / name).is_file() for name in MODEL_FOLDER_FILES):
             next_command = f"cocos inspect {shlex.quote(str(file.path.parent))}"
         trained_with, parameters = None, {}
     else:
@@ -72,7 +72,8 @@ def describe_checkpoint(file: File, format: ModuleType | None, path: Path, data)
         elif checkpoint.encoder is None and checkpoint.proxies is not None:
             missing.append(MISSING_SAMPLES)
         trained_with, parameters = checkpoint.trained_with, checkpoint.recorded
-        loss = trained_with or checkpoint.begin_with
+        is_classifier = checkpoint.encoder is not None and checkpoint.proxies is not None
+        loss = trained_with or ("normalized_softmax" if is_classifier else checkpoint.begin_with)
         next_command = f"{command}{option if data or MISSING_DATA in missing else ''} --loss {loss}"
         document = {
             "sha256": checkpoint.sha256,
