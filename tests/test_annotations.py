@@ -81,14 +81,9 @@ def test_text_ids_are_read_as_in_files(tmp_path):
 @pytest.mark.parametrize(
     ("ids", "sentence"),
     [
-        ((["a", "a\0", "b"], ["a", "b", "b"]), "query_group: row 1 is 'a\\x00', with a zero character"),
-        ((["a", 1, "b"], ["a", "b", "b"]), "query_group: row 1 is int among text"),
+        ((["a", 1, "b"], ["a", "b", "b"]), "query_group: row 1 is int, expected text"),
         ((["a", "c", "b"], [0, 1, 1]), "query_group is text and candidate_group is numbers"),
-        (([b"a", b"\xff", b"b"], ["a", "b", "b"]), "row 1 is b'\\xff', which is not UTF-8"),
-        (
-            (np.array([1, 2**64 - 1, 2], dtype=np.uint64), [1, -1, 2]),
-            "query_group: row 1 above 2^63 - 1 (as 18446744073709551615)",
-        ),
+        (([b"a", b"\xff", b"b"], ["a", "b", "b"]), "row 1 is b'\\xff', expected UTF-8"),
         (([1, 2**63, 2], [1, 1, 2]), "query_group: list, expected integers or text"),
     ],
 )
@@ -96,17 +91,6 @@ def test_ids_that_would_merge_are_refused(ids, sentence):
     with pytest.raises(InputError) as error:
         Embeddings(rows(3), rows(3, seed=1), *ids)
     assert sentence in str(error.value)
-
-
-def test_ids_of_files_that_would_merge_are_refused(tmp_path):
-    wide = np.array([5, 2**63], dtype=np.uint64)
-    np.savez(tmp_path / "a.npz", query=rows(2), candidate=rows(2, seed=1), query_group=wide, candidate_group=wide)
-    torch.save({"embeddings": torch.ones(2, 2), "labels": ["a", "a\0"]}, tmp_path / "b.pt")
-    for name, sentence in (("a.npz", "query_group: row 1 above 2^63 - 1"), ("b.pt", "labels: row 1 is 'a\\x00'")):
-        done = call("count", tmp_path / name)
-        assert done.exit_code == 2 and sentence in done.stderr and done.stderr.count("\n") == 1
-    small = np.array([5, 2**63 - 1], dtype=np.uint64)
-    assert Embeddings(rows(2), rows(2, seed=1), small, small).query_group.tolist() == [5, 2**63 - 1]
 
 
 def test_every_repr_is_one_line_without_tensors(tmp_path):
@@ -131,7 +115,7 @@ def test_pictures_of_a_file_stay_in_its_folder(tmp_path):
     assert (
         annotations.picture(paths, 0, inside).shape == (256, 192, 3) and annotations.picture(paths, 1, inside) is None
     )
-    for row, sentence in ((2, "it lies outside of"), (3, "no file of at most 64 MiB"), (4, "loop.png")):
+    for row, sentence in ((2, "outside of"), (3, "none.png"), (4, "loop.png")):
         with pytest.raises(InputError, match=sentence):
             annotations.picture(paths, row, inside)
     for path in ("../b.png", "/etc/passwd", "C:\\a.png", "a/../../b.png", "a\n.png"):
@@ -204,7 +188,7 @@ def test_the_command_line_shows_names_and_pictures(shop, tmp_path, monkeypatch):
     assert document["query_text"].startswith("query 3") and document["text"]["1"].startswith("candidate")
     (tmp_path / "5.png").unlink()
     done = call("plot", "retrievals", shop, "--queries", 6, "--out", "c.png")
-    assert done.exit_code == 2 and "5.png: no file of at most 64 MiB" in done.stderr and done.stderr.count("\n") == 1
+    assert done.exit_code == 2 and "5.png: cannot be read" in done.stderr and done.stderr.count("\n") == 1
 
 
 def test_pictures_may_lie_in_the_folder_of_the_data(shop, tmp_path):
@@ -213,5 +197,5 @@ def test_pictures_may_lie_in_the_folder_of_the_data(shop, tmp_path):
     shop.rename(moved / "shop.npz")
     found = cocos.open(moved / "shop.npz", data=tmp_path).items()
     assert (found.pictures("q2c")[1](2) == 40).all()
-    with pytest.raises(InputError, match="no file of at most 64 MiB"):
+    with pytest.raises(InputError, match="cannot be read"):
         cocos.open(moved / "shop.npz").items().pictures("q2c")[1](2)

@@ -144,7 +144,7 @@ BAD = float("nan")
         ((torch.ones(2, 3), torch.ones(2, 4)), "query has width 3 and candidate has width 4"),
         ((torch.ones(2, 3), torch.ones(3, 3)), "2 query rows, 3 candidate rows and no groups"),
         ((torch.ones(3), torch.ones(2, 4)), "query: shape (3,), expected two dimensions"),
-        ((torch.ones(0, 3), torch.ones(2, 3)), "query: shape (0, 3) holds no embedding"),
+        ((torch.ones(0, 3), torch.ones(2, 3)), "query: shape (0, 3), expected two dimensions"),
         (
             (torch.ones(2, 3).long(), torch.ones(2, 3)),
             "query: dtype torch.int64, expected a floating-point dtype",

@@ -107,13 +107,13 @@ def load(split: str, path: Path) -> TrainingSet:
     rows = read_rows(file, name, arrays[name])
     with prefixed(str(file)):
         if "labels" in arrays:
-            labels = annotations.numbered({"labels": arrays["labels"]})["labels"]
+            labels = annotations.number_texts({"labels": arrays["labels"]})["labels"]
             group = annotations.groups("labels", labels, name, len(rows))
             return TrainingSet(Side(rows, ROWS[name], group), None, file.stem, split)
         captions = arrays["captions"]
         if captions.dtype.kind not in "US" or len(captions) != len(rows):
             raise InputError(f"captions: {captions.dtype} {captions.shape}, expected text, one row per image")
-        texts = annotations.spelled("captions", captions.reshape(-1).tolist())
+        texts = annotations.decode_texts("captions", captions.reshape(-1).tolist())
     group = torch.arange(len(rows))
     caption_group = group.repeat_interleave(len(texts) // len(rows))
     return image_captions(rows, texts, group, caption_group, name=file.stem, split=split, kind=ROWS[name])

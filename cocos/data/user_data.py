@@ -73,7 +73,7 @@ def training_set(rows: Any, name: str, split: str = "train") -> TrainingSet:
     items = {side: read_items(name, side, rows[side]) for side in sides}
     with prefixed(name):
         if is_labelled:
-            ids = annotations.numbered({key: rows.get(key) for key in ("labels", "proxy_labels")})
+            ids = annotations.number_texts({key: rows.get(key) for key in ("labels", "proxy_labels")})
             annotations.groups("labels", ids["labels"], "items", len(items["items"]))
             side = read_side(rows, "items", items["items"], ids["labels"])
             proxies = None if rows.get("proxies") is None else matrix("proxies", rows["proxies"])

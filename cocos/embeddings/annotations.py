@@ -1,4 +1,4 @@
-"""Annotations of the rows of embeddings: ids of groups, names, pictures, own hard negatives."""
+"""Checks of what describes the rows of embeddings: group ids, names, pictures, hard negatives, grades."""
 
 import os
 from dataclasses import dataclass
@@ -13,11 +13,9 @@ from torch import Tensor
 from cocos.base.errors import InputError, rows
 
 PICTURE_FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "BMP")
-MAX_PICTURE = 2**26  # bytes of the file of a picture, and its pixels
-MAX_SIDE = 256  # pixels of the longer side of a picture that is drawn
+MAX_SIDE = 256  # pixels of the longer side of a picture in a figure
 Picture = npt.NDArray[np.uint8]  # (height, width, 3)
-Pictures = Picture | tuple[str, ...]  # (N, H, W, 3) of uint8, or a path each; an empty path is no picture
-
+Pictures = Picture | tuple[str, ...]  # (N, height, width, 3) uint8, or N paths; an empty path is no picture
 
 READ_AS_LABELLED = (
     "query and candidate are the same rows with the same groups: read as a labelled set, in which no sample is its own "
@@ -33,7 +31,11 @@ EACH_ITS_OWN_POSITIVE = (
 class Groups:
     """The groups of both sides as numbers 0 to G - 1 in ascending order of their ids, on the CPU.
 
-    `queries` and `candidates`, (G,), are the rows of each group on either side.
+    Args:
+        query: (Q,) number of the group of each query.
+        candidate: (C,) number of the group of each candidate.
+        queries: (G,) queries in each group.
+        candidates: (G,) candidates in each group.
     """
 
     query: Tensor
@@ -42,14 +44,14 @@ class Groups:
     candidates: Tensor
 
     @classmethod
-    def of(cls, query: Tensor, candidate: Tensor) -> "Groups":
-        """Number the ids of both sides: counted where they are dense, sorted where they are not."""
+    def number(cls, query: Tensor, candidate: Tensor) -> "Groups":
+        """Number the ids of both sides: dense ids by counting, others by sorting."""
         ids = torch.cat([query, candidate]).cpu()
-        low, high = (int(each) for each in ids.aminmax())
+        low, high = (int(bound) for bound in ids.aminmax())
         if high - low < 4 * len(ids):
             ids = ids - low if low else ids
-            there = torch.bincount(ids) > 0
-            ids = ids if there.all() else (there.cumsum(0) - 1)[ids]
+            occurs = torch.bincount(ids) > 0
+            ids = ids if occurs.all() else (occurs.cumsum(0) - 1)[ids]
         else:
             ids = ids.unique(return_inverse=True)[1]
         sides, number = ids.split([len(query), len(candidate)]), int(ids.max()) + 1
@@ -62,81 +64,77 @@ class Groups:
 
 
 def texts(values: Any) -> list[Any] | None:
-    """Return values that are text as a list; None where they are something else."""
-    if isinstance(values, np.ndarray) or (hasattr(values, "to_numpy") and not isinstance(values, torch.Tensor)):
+    """Return a sequence with texts as a list, None for anything else."""
+    if isinstance(values, np.ndarray) or (hasattr(values, "to_numpy") and not isinstance(values, Tensor)):
         values = np.asarray(values)
         if values.ndim != 1 or values.dtype.kind not in "USO":
             return None
         values = values.tolist()
-    if not isinstance(values, list | tuple) or not any(isinstance(each, str | bytes) for each in values):
+    if not isinstance(values, list | tuple) or not any(isinstance(value, str | bytes) for value in values):
         return None
     return list(values)
 
 
-def spelled(name: str, values: list[Any]) -> list[str]:
-    """Decode bytes among texts as UTF-8; texts stay as they are."""
-    found = []
-    for row, each in enumerate(values):
+def decode_texts(name: str, values: list[Any]) -> list[str]:
+    """Decode bytes among texts as UTF-8."""
+    decoded = []
+    for row, value in enumerate(values):
         try:
-            text = each.decode("utf-8") if isinstance(each, bytes) else each
+            text = value.decode("utf-8") if isinstance(value, bytes) else value
         except UnicodeDecodeError:
-            raise InputError(f"{name}: row {row} is {each[:40]!r}, which is not UTF-8") from None
+            raise InputError(f"{name}: row {row} is {value[:40]!r}, expected UTF-8") from None
         if not isinstance(text, str):
-            raise InputError(
-                f"{name}: row {row} is {type(text).__name__} among text; give all as text, or all as numbers"
-            )
-        if "\0" in text:
-            raise InputError(f"{name}: row {row} is {text[:40]!r}, with a zero character, which arrays of text drop")
-        found.append(text)
-    return found
+            raise InputError(f"{name}: row {row} is {type(text).__name__}, expected text as in other rows")
+        decoded.append(text)
+    return decoded
 
 
-def numbered(given: dict[str, Any], *, empty: int | None = None) -> dict[str, Any]:
-    """Number ids that are text, equal texts alike under every name; other ids stay as they are.
+def number_texts(ids: dict[str, Any], *, empty: int | None = None) -> dict[str, Any]:
+    """Replace ids that are text by numbers, the same for equal texts under every name.
 
     Args:
-        given: name -> ids, or None.
-        empty: number of an empty text; None: it is a text like any other.
+        ids: name -> ids, or None.
+        empty: number of an empty text; None numbers it like any other.
     """
-    said = {name: spelled(name, found) for name, values in given.items() if (found := texts(values)) is not None}
-    others = [name for name, values in given.items() if values is not None and name not in said]
-    if said and others:
-        raise InputError(f"{next(iter(said))} is text and {others[0]} is numbers; give both the same kind of ids")
-    number = {text: k for k, text in enumerate(sorted({text for values in said.values() for text in values}))}
+    by_name = {name: decode_texts(name, texts(values)) for name, values in ids.items() if texts(values)}
+    numbers = [name for name, values in ids.items() if values is not None and name not in by_name]
+    if by_name and numbers:
+        raise InputError(f"{next(iter(by_name))} is text and {numbers[0]} is numbers, expected the same type of ids")
+    number = {text: k for k, text in enumerate(sorted({text for values in by_name.values() for text in values}))}
     number |= {} if empty is None else {"": empty}
-    return given | {name: torch.tensor([number[text] for text in values]) for name, values in said.items()}
+    return ids | {name: torch.tensor([number[text] for text in values]) for name, values in by_name.items()}
 
 
-def _tensor(name: str, values: Any, expected: str) -> Tensor:
+def as_tensor(name: str, values: Any, expected: str) -> Tensor:
+    """Convert values to a tensor."""
     try:
         return torch.as_tensor(values)
     except (TypeError, ValueError, RuntimeError):
         raise InputError(f"{name}: {type(values).__name__}, expected {expected}") from None
 
 
+def is_integer(values: Tensor) -> bool:
+    """Return whether a tensor has an integer dtype."""
+    return not (values.is_floating_point() or values.is_complex() or values.dtype == torch.bool)
+
+
 def groups(name: str, values: Any, side: str, length: int) -> Tensor:
-    """Check the ids of the rows of one side, (N,) int64."""
-    found = _tensor(name, values, "integers or text, one for each row")
-    if found.is_floating_point() or found.is_complex() or found.dtype == torch.bool:
-        raise InputError(f"{name}: dtype {found.dtype}, expected integers (ids of groups or classes)")
-    if found.shape != (length,):
-        raise InputError(f"{name}: shape {tuple(found.shape)}, expected ({length},): one id for each row of {side}")
-    ids = found.to(torch.int64)
-    if found.dtype == torch.uint64 and (large := (ids < 0).nonzero().flatten().tolist()):
-        raise InputError(
-            f"{name}: {rows(large)} above 2^63 - 1 (as {int(ids[large[0]]) % 2**64}); number the ids anew, or give "
-            "them as text"
-        )
-    return ids
+    """Check the group ids of one side, (N,) int64."""
+    ids = as_tensor(name, values, "integers or text, one for each row")
+    if not is_integer(ids):
+        raise InputError(f"{name}: dtype {ids.dtype}, expected integers (ids of groups or classes)")
+    if ids.shape != (length,):
+        raise InputError(f"{name}: shape {tuple(ids.shape)}, expected ({length},): one id for each row of {side}")
+    return ids.to(torch.int64)
 
 
 def both_groups(query: Any, candidate: Any, queries: int, candidates: int) -> tuple[Tensor, Tensor]:
-    """Ids of the groups of both sides, (Q,) and (C,) int64; row i matches row i where none are given."""
+    """Check the group ids of both sides, (Q,) and (C,) int64; without any, row i matches row i."""
     if (query is None) != (candidate is None):
         missing = "query_group" if query is None else "candidate_group"
         raise InputError(f"{missing} is missing: give the groups of both sides, or of neither")
     if query is not None:
-        ids = numbered({"query_group": query, "candidate_group": candidate})
+        ids = number_texts({"query_group": query, "candidate_group": candidate})
         return (
             groups("query_group", ids["query_group"], "query", queries),
             groups("candidate_group", ids["candidate_group"], "candidate", candidates),
@@ -149,183 +147,168 @@ def both_groups(query: Any, candidate: Any, queries: int, candidates: int) -> tu
     return torch.arange(queries), torch.arange(candidates)
 
 
-def directions(given: Any) -> tuple[str, ...]:
-    """Check the names of one direction, or of two."""
-    found = tuple(given)
-    named = all(isinstance(name, str) and name.strip() and name.isprintable() for name in found)
-    if not named or len(found) not in {1, 2} or len(set(found)) != len(found):
-        raise InputError(f"directions: {found}, expected one name or two different ones, like q2c and c2q")
-    return found
+def directions(values: Any) -> tuple[str, ...]:
+    """Check the names of one or two directions."""
+    names = tuple(values)
+    valid = all(isinstance(name, str) and name.strip() and name.isprintable() for name in names)
+    if not valid or len(names) not in {1, 2} or len(set(names)) != len(names):
+        raise InputError(f"directions: {names}, expected one name or two different ones, like q2c and c2q")
+    return names
 
 
-def pair(name: str, given: Any, shared: bool) -> tuple[Any, Any] | None:
-    """Check a pair (of the queries, of the candidates); for a labelled set one value stands for both."""
-    if given is None:
+def pair(name: str, values: Any, shared: bool) -> tuple[Any, Any] | None:
+    """Check a pair (of the queries, of the candidates); in a labelled set one value is of both."""
+    if values is None:
         return None
-    if not isinstance(given, tuple) or len(given) != 2 or all(isinstance(each, str) for each in given):
+    if not isinstance(values, tuple) or len(values) != 2 or all(isinstance(value, str) for value in values):
         if not shared:
             raise InputError(
-                f"{name}: {type(given).__name__}, expected a pair: of the queries, of the candidates (or None)"
+                f"{name}: {type(values).__name__}, expected a pair: of the queries, of the candidates (or None)"
             )
-        given = (given, given)
-    return None if given[0] is None and given[1] is None else given
+        values = (values, values)
+    return None if values[0] is None and values[1] is None else values
 
 
 def names(name: str, values: Any, length: int) -> tuple[str, ...] | None:
-    """Check names: one text a row."""
+    """Check one text per row."""
     if values is None:
         return None
-    said = texts(values)
-    if said is None or len(said) != length:
-        size = f"{len(said)} texts" if said is not None else type(values).__name__
+    row_texts = texts(values)
+    if row_texts is None or len(row_texts) != length:
+        size = f"{len(row_texts)} texts" if row_texts is not None else type(values).__name__
         raise InputError(f"{name}: {size}, expected {length} texts, one for each row")
-    return tuple(spelled(name, said))
+    return tuple(decode_texts(name, row_texts))
 
 
 def pictures(name: str, values: Any, length: int) -> Pictures | None:
-    """Check pictures: one array a row, or its path."""
-    if values is None or (said := texts(values)) is not None:
-        return None if values is None else names(name, said, length)
-    try:
-        found = values.cpu().numpy() if isinstance(values, Tensor) else np.asarray(values)
-    except (TypeError, ValueError, RuntimeError):
-        found = np.zeros(())
-    if found.dtype != np.uint8 or found.ndim != 4 or found.shape[3] != 3 or len(found) != length or 0 in found.shape:
+    """Check one picture per row: (N, height, width, 3) uint8, or N paths."""
+    if values is None or texts(values) is not None:
+        return names(name, values, length)
+    pixels = as_tensor(name, values, "an array of pictures, or paths").cpu().numpy()
+    if pixels.dtype != np.uint8 or pixels.ndim != 4 or pixels.shape[::3] != (length, 3) or 0 in pixels.shape:
         raise InputError(
-            f"{name}: {found.dtype} of shape {found.shape}, expected uint8 of shape ({length}, height, width, 3), or "
+            f"{name}: {pixels.dtype} of shape {pixels.shape}, expected uint8 of shape ({length}, height, width, 3), or "
             f"{length} paths of files"
         )
-    return found
+    return pixels
 
 
-def negative_rows(values: Any, query: Tensor, candidate: Tensor) -> tuple[Tensor, Any]:
-    """Put hard negatives that are vectors, (Q, K, D) or (Q, D), behind the candidates; rows of candidates stay.
+def append_negatives(values: Any, query: Tensor, candidate: Tensor) -> tuple[Tensor, Any]:
+    """Append hard negatives that are vectors, (Q, K, D) or (Q, D), to the candidates; row numbers are unchanged.
 
-    Vectors are NaN throughout for none. Returns the candidates, (C + n, D), and (Q, K) rows of them, -1 for none.
+    Returns:
+        The candidates, (C + n, D), and (Q, K) rows of them. A vector of NaN is none, with row -1.
     """
     if not isinstance(values, Tensor | np.ndarray) or values.ndim < 2:
         return candidate, values
-    found = torch.as_tensor(values)
-    if found.ndim == 2 and (not found.is_floating_point() or found.shape != query.shape):
+    vectors = torch.as_tensor(values)
+    if vectors.ndim == 2 and (not vectors.is_floating_point() or vectors.shape != query.shape):
         return candidate, values
-    found = found[:, None] if found.ndim == 2 else found
-    if not found.is_floating_point() or found.shape[::2] != query.shape or not found.shape[1]:
+    vectors = vectors[:, None] if vectors.ndim == 2 else vectors
+    if not vectors.is_floating_point() or vectors.shape[::2] != query.shape or not vectors.shape[1]:
         raise InputError(
-            f"negatives: {found.dtype} of shape {tuple(found.shape)}, expected floating point vectors of shape "
+            f"negatives: {vectors.dtype} of shape {tuple(vectors.shape)}, expected floating point vectors of shape "
             f"({len(query)}, K, {query.shape[1]}), or rows of candidate, ({len(query)}, K)"
         )
-    found = found.to(candidate)
-    there = ~found.isnan().all(dim=2)
-    if not there.any():
-        raise InputError(f"negatives: all {there.numel()} vectors are NaN, so that no query has any; leave them out")
-    index = torch.where(there, there.flatten().cumsum(0).view_as(there) - 1 + len(candidate), -1)
-    return torch.cat([candidate, found[there]]), index
+    vectors = vectors.to(candidate)
+    exists = ~vectors.isnan().all(dim=2)
+    if not exists.any():
+        raise InputError(f"negatives: all {exists.numel()} vectors are NaN, so that no query has any; leave them out")
+    index = torch.where(exists, exists.flatten().cumsum(0).view_as(exists) - 1 + len(candidate), -1)
+    return torch.cat([candidate, vectors[exists]]), index
 
 
-def longer(name: str, given: tuple[Any, Any] | None, more: int) -> tuple[Any, Any] | None:
-    """Describe hard negatives behind the candidates by empty texts, in `names` or `pictures`."""
-    if not isinstance(given, tuple) or len(given) != 2 or given[1] is None or not more:
-        return given
-    said = texts(given[1])
-    if said is None:
+def pad_with_empty(name: str, values: tuple[Any, Any] | None, number: int) -> tuple[Any, Any] | None:
+    """Append empty texts to the `names` or `pictures` of the candidates, for rows that were appended."""
+    if not isinstance(values, tuple) or len(values) != 2 or values[1] is None or not number:
+        return values
+    candidate_texts = texts(values[1])
+    if candidate_texts is None:
         raise InputError(f"{name} of candidate: an array, and negatives are vectors; give paths, or negatives as rows")
-    return given[0], [*said, *[""] * more]
+    return values[0], [*candidate_texts, *[""] * number]
 
 
 def grades(values: Any, queries: int, candidates: int) -> Tensor | None:
-    """Check the grades of pairs, (n,) floating point: of row i of the queries and row i of the candidates."""
+    """Check the grades of pairs, (N,) float64, of row i of the queries with row i of the candidates."""
     if values is None:
         return None
-    found = _tensor("grades", values, "numbers, one for each pair of rows").double()
-    if queries != candidates or found.shape != (queries,):
+    numbers = as_tensor("grades", values, "numbers, one for each pair of rows").double()
+    if queries != candidates or numbers.shape != (queries,):
         raise InputError(
-            f"grades: shape {tuple(found.shape)}, with {queries} query rows and {candidates} candidate rows; expected "
-            "one grade for row i of the queries and row i of the candidates"
+            f"grades: shape {tuple(numbers.shape)}, with {queries} query rows and {candidates} candidate rows; "
+            "expected one grade for row i of the queries and row i of the candidates"
         )
-    if wrong := (~found.isfinite()).nonzero().flatten().tolist():
+    if wrong := (~numbers.isfinite()).nonzero().flatten().tolist():
         raise InputError(f"grades: NaN or infinity in {rows(wrong)}")
-    if found.min() == found.max():
-        raise InputError(f"grades: all are {float(found[0]):g}, so that no pair is better than another")
-    return found
+    if numbers.min() == numbers.max():
+        raise InputError(f"grades: all are {float(numbers[0]):g}, so that no pair is better than another")
+    return numbers
 
 
 def logq(name: str, values: Any, number: int, side: str) -> Tensor | None:
-    """Check the logs of the probabilities with which the rows of a side are sampled, (number,), at most 0."""
+    """Check the log probabilities with which the rows of a side are sampled, (N,) float64, at most 0."""
     if values is None:
         return None
-    found = _tensor(name, values, f"numbers, one for each row of {side}").double()
-    if found.shape != (number,):
-        raise InputError(f"{name}: shape {tuple(found.shape)}, expected ({number},), one for each row of {side}")
-    if (wrong := (~(found.isfinite() & (found <= 0))).nonzero()).numel():
-        place = int(wrong[0, 0])
-        value = f"{float(found[place]):g} of row {place}"
+    logs = as_tensor(name, values, f"numbers, one for each row of {side}").double()
+    if logs.shape != (number,):
+        raise InputError(f"{name}: shape {tuple(logs.shape)}, expected ({number},), one for each row of {side}")
+    if wrong := (~(logs.isfinite() & (logs <= 0))).nonzero().flatten().tolist():
+        value = f"{float(logs[wrong[0]]):g} of row {wrong[0]}"
         raise InputError(f"{name}: {value}, expected the log of a probability, finite and at most 0")
-    return found
+    return logs
 
 
-def negatives(name: str, values: Any, asks: Tensor, asked: Tensor, sides: tuple[str, str]) -> Tensor | None:
-    """Check own hard negatives: rows of the other side, (Q, K), -1 for none."""
+def negatives(name: str, values: Any, query: Tensor, candidate: Tensor, sides: tuple[str, str]) -> Tensor | None:
+    """Check the hard negatives of each query: rows of the other side, (Q, K), -1 for none.
+
+    Args:
+        name: of the argument.
+        values: the rows.
+        query: (Q,) group ids of the side that asks.
+        candidate: (C,) group ids of the side that is ranked.
+        sides: names of both.
+    """
     if values is None:
         return None
-    found = _tensor(name, values, f"rows of {sides[1]}, ({len(asks)}, K)")
-    shape = tuple(found.shape)
-    whole = not (found.is_floating_point() or found.is_complex() or found.dtype == torch.bool)
-    if not whole or found.ndim != 2 or shape[0] != len(asks) or shape[1] == 0:
+    index = as_tensor(name, values, f"rows of {sides[1]}, ({len(query)}, K)")
+    if not is_integer(index) or index.ndim != 2 or len(index) != len(query) or not index.shape[1]:
         raise InputError(
-            f"{name}: {found.dtype} of shape {shape}, expected integers of shape ({len(asks)}, K): rows of "
-            f"{sides[1]}, -1 for none"
+            f"{name}: {index.dtype} of shape {tuple(index.shape)}, expected integers of shape ({len(query)}, K): rows "
+            f"of {sides[1]}, -1 for none"
         )
-    found = found.to(device=asks.device, dtype=torch.int64)
-    wrong = ((found < -1) | (found >= len(asked))).nonzero()
-    if len(wrong):
-        row, place = wrong[0].tolist()
+    index = index.to(device=query.device, dtype=torch.int64)
+    if wrong := ((index < -1) | (index >= len(candidate))).nonzero().tolist():
+        row, column = wrong[0]
         raise InputError(
-            f"{name}: {int(found[row, place])} in row {row}, expected rows of {sides[1]}, 0 to {len(asked) - 1}, or "
-            f"-1 for none ({len(wrong)} such entries)"
+            f"{name}: {int(index[row, column])} in row {row}, expected rows of {sides[1]}, 0 to {len(candidate) - 1}, "
+            f"or -1 for none ({len(wrong)} such entries)"
         )
-    own = ((found >= 0) & (asked[found.clamp(min=0)] == asks[:, None])).nonzero()
-    if len(own):
-        row, place = own[0].tolist()
+    if wrong := ((index >= 0) & (candidate[index.clamp(min=0)] == query[:, None])).nonzero().tolist():
+        row, column = wrong[0]
         raise InputError(
-            f"{name}: {sides[1]} {int(found[row, place])} is named by {sides[0]} {row}, whose positive it is: they "
-            f"share group {int(asks[row])} ({len(own)} such entries)"
+            f"{name}: {sides[1]} {int(index[row, column])} of {sides[0]} {row} is its positive: they share group "
+            f"{int(query[row])} ({len(wrong)} such entries)"
         )
-    return found
-
-
-def lies_in(path: Path, folder: Path) -> bool:
-    """Whether a path lies in a folder once links are followed; links that lead to themselves are left as they are."""
-    return Path(os.path.realpath(path)).is_relative_to(os.path.realpath(folder))
+    return index
 
 
 def picture(pictures: Pictures, row: int, folder: Path | None = None) -> Picture | None:
-    """Read one picture, (height, width, 3) of uint8; None for an empty path.
+    """Read one picture, (height, width, 3) uint8, shrunk to `MAX_SIDE`; None for an empty path.
 
-    Its file must lie in `folder`, links followed, where one is given.
+    Its file must be inside `folder`, if given, after links are followed.
     """
     if isinstance(pictures, np.ndarray):
         return np.asarray(pictures[row])
     if not pictures[row]:
         return None
+    from PIL import Image  # slow to import, and few commands show a picture
+
     path = Path(pictures[row])
-    if folder is not None and not lies_in(path, folder):
-        raise InputError(f"picture {path}: it lies outside of {folder}")
+    if folder is not None and not Path(os.path.realpath(path)).is_relative_to(os.path.realpath(folder)):
+        raise InputError(f"picture {path}: outside of {folder}, expected a file inside it")
     try:
-        known = path.is_file() and path.stat().st_size <= MAX_PICTURE
-        found = _read(path) if known else None
-    except Exception as error:  # Pillow has many for a damaged or hostile file
-        raise InputError(f"picture {path}: it cannot be read ({type(error).__name__})") from error
-    if found is None:
-        raise InputError(f"picture {path}: no file of at most {MAX_PICTURE >> 20} MiB and as many pixels")
-    return found
-
-
-def _read(path: Path) -> Picture | None:
-    """Read a picture and shrink it; None if it is too large to be unpacked."""
-    from PIL import Image  # only where a picture is shown
-
-    with open(path, "rb") as stream, Image.open(stream, formats=PICTURE_FORMATS) as image:
-        if image.width * image.height > MAX_PICTURE:
-            return None
-        image.thumbnail((MAX_SIDE, MAX_SIDE))
-        return np.asarray(image.convert("RGB"))
+        with open(path, "rb") as stream, Image.open(stream, formats=PICTURE_FORMATS) as image:
+            image.thumbnail((MAX_SIDE, MAX_SIDE))
+            return np.asarray(image.convert("RGB"))
+    except Exception as error:  # Pillow raises many types for a damaged file
+        raise InputError(f"picture {path}: cannot be read ({type(error).__name__})") from error

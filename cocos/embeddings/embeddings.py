@@ -13,15 +13,15 @@ from torch import Tensor
 from cocos.base.errors import InputError
 from cocos.embeddings import annotations, teachers
 from cocos.embeddings import marks as pair_marks
-from cocos.embeddings.annotations import EACH_ITS_OWN_POSITIVE, READ_AS_LABELLED, Groups, Pictures, numbered
+from cocos.embeddings.annotations import EACH_ITS_OWN_POSITIVE, READ_AS_LABELLED, Groups, Pictures, number_texts
 from cocos.embeddings.matrices import (
     Mapped,
     check_dims,
-    files_of,
-    joint,
+    check_finite,
+    check_joint,
+    mapped_files,
     matrix,
     norms_and_projections,
-    refuse_open_rows,
     variances,
 )
 from cocos.embeddings.teachers import Teacher
@@ -176,9 +176,9 @@ class Embeddings:
         logq: Any = None,
         query_logq: Any = None,
     ):
-        mapped = tuple(dict.fromkeys((*mapped, *files_of(query, candidate))))
+        mapped = tuple(dict.fromkeys((*mapped, *mapped_files(query, candidate))))
         query, candidate = matrix("query", query), matrix("candidate", candidate)
-        joint(query, candidate)
+        check_joint(query, candidate)
         grades = annotations.grades(grades, len(query), len(candidate))
         queues = read_queue(query_queue, query, "query_queue"), read_queue(queue, candidate, "queue")
         groups, queue_groups = read_groups((query_group, candidate_group), (query, candidate), queues)
@@ -189,7 +189,7 @@ class Embeddings:
         if candidate_variance is not None:
             candidate_variance = variances(candidate_variance, candidate, len(directions))
         number = len(candidate)
-        candidate, negatives = annotations.negative_rows(negatives, query, candidate)
+        candidate, negatives = annotations.append_negatives(negatives, query, candidate)
         if len(candidate) > number:  # hard negatives that are vectors, each in a group of its own
             groups[1] = torch.cat([groups[1], new_groups(groups, len(candidate) - number).to(groups[1].device)])
         matrices, masks = [query, candidate], [None, None]
@@ -208,8 +208,8 @@ class Embeddings:
             matrices = [longer, longer] if shared else [longer if side == k else matrices[side] for side in (0, 1)]
         query, candidate = matrices
         if not shared:
-            names = annotations.longer("names", names, len(candidate) - number)
-            pictures = annotations.longer("pictures", pictures, len(candidate) - number)
+            names = annotations.pad_with_empty("names", names, len(candidate) - number)
+            pictures = annotations.pad_with_empty("pictures", pictures, len(candidate) - number)
         logq = annotations.logq("logq", logq, len(candidate), "candidate")
         query_logq = annotations.logq("query_logq", query_logq, len(query), "query")
         query_group, candidate_group = (group.to(query.device) for group in groups)
@@ -285,7 +285,7 @@ class Embeddings:
         labelled = ("embeddings", "embeddings" if self.shared else "proxies")  # names of the arguments of `labelled`
         names = labelled if self.shared or self.proxies else SIDES
         for name, side, norms in zip(names, self.sides, self.norms, strict=True):
-            refuse_open_rows(name, side.rows, norms)
+            check_finite(name, side.rows, norms)
 
     @cached_property
     def _kept(self) -> dict[tuple[object, ...], Any]:
@@ -327,7 +327,7 @@ class Embeddings:
     @property
     def groups(self) -> Groups:
         """The groups of both sides, numbered and counted."""
-        return self.kept("groups", (self.query_group, self.candidate_group), Groups.of)
+        return self.kept("groups", (self.query_group, self.candidate_group), Groups.number)
 
     def unchanged(self) -> None:
         """Refuse mapped files that were written to since: to be called before and after each pass over the rows."""
@@ -402,9 +402,9 @@ class Embeddings:
             raise InputError("queue: proxies are candidates of every batch already; leave one of them out")
         if queue is not None and not (isinstance(queue, tuple) and len(queue) == 2):
             raise InputError("queue: rows of a labelled set have classes: give queue_group")
-        mapped = files_of(embeddings, proxies)
+        mapped = mapped_files(embeddings, proxies)
         embeddings = matrix("embeddings", embeddings)
-        ids = numbered({"labels": labels, "proxy_labels": proxy_labels})
+        ids = number_texts({"labels": labels, "proxy_labels": proxy_labels})
         labels = annotations.groups("labels", ids["labels"], "embeddings", len(embeddings))
         options = {"names": names, "pictures": pictures, "mapped": mapped, "notes": notes, "marks": marks}
         if proxies is None:

@@ -94,7 +94,9 @@ def of(name: str, label: Any, queries: int, candidates: int) -> Mark:
     if isinstance(label, Mapping):
         return _sources(name, label, {"query": queries, "candidate": candidates})
     if isinstance(label, tuple) and len(label) == 2:
-        ids = annotations.numbered({f"{title} of query": label[0], f"{title} of candidate": label[1]}, empty=UNMARKED)
+        ids = annotations.number_texts(
+            {f"{title} of query": label[0], f"{title} of candidate": label[1]}, empty=UNMARKED
+        )
         sides = [
             annotations.groups(key, values, side, length).cpu()
             for (key, values), side, length in zip(

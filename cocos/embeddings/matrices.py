@@ -1,9 +1,8 @@
-"""Matrices of embeddings: their checks, the norms and projections of their rows, and the files they are mapped from."""
+"""Matrices of embeddings: their checks, the norms and projections of their rows, and their memory maps."""
 
 import hashlib
 import os
 import warnings
-from collections.abc import Sequence
 from dataclasses import dataclass
 from numbers import Integral
 from pathlib import Path
@@ -16,13 +15,13 @@ from torch import Tensor
 from cocos.base.errors import InputError, NotFinite, rows
 
 FLOAT_DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
-ENTRIES_AT_ONCE = 2**18  # entries of a matrix that are read at once, so that they stay in the cache of the processor
+ENTRIES_AT_ONCE = 2**18  # entries that are read at once, so that they stay in the cache of the processor
 PROJECTED_COLUMNS = 32  # leading columns that `Embeddings.projections` reads
 
 
 @dataclass(frozen=True)
 class Mapped:
-    """A file that rows are mapped from: nothing of it is copied, so it must stay as it is.
+    """A memory-mapped file, which must not change while it is read.
 
     Args:
         path: of the file.
@@ -35,15 +34,15 @@ class Mapped:
     time: int
 
     @classmethod
-    def of(cls, path: str | os.PathLike[str]) -> "Mapped":
-        """Describe the file as it is now."""
-        found = os.stat(path)
-        return cls(Path(path), found.st_size, found.st_mtime_ns)
+    def current(cls, path: str | os.PathLike[str]) -> "Mapped":
+        """Describe the current file."""
+        status = os.stat(path)
+        return cls(Path(path), status.st_size, status.st_mtime_ns)
 
     def unchanged(self) -> None:
         """Refuse a file that was written to since it was mapped."""
         try:
-            same = Mapped.of(self.path) == self
+            same = Mapped.current(self.path) == self
         except OSError:
             same = False
         if not same:
@@ -51,49 +50,39 @@ class Mapped:
 
     def sha256(self) -> str:
         """Return the hash of the file, which must not have changed."""
-        self.unchanged()
         with self.path.open("rb") as stream:
             digest = hashlib.file_digest(stream, "sha256").hexdigest()
         self.unchanged()
         return digest
 
 
-def files_of(*matrices: object) -> tuple[Mapped, ...]:
-    """Find the files that arrays, or the arrays that they are parts of, are mapped from; each once."""
-    return tuple(dict.fromkeys(Mapped.of(path) for path in map(_mapped_from, matrices) if path is not None))
-
-
-def _mapped_from(values: object) -> str | os.PathLike[str] | None:
-    while isinstance(values, np.ndarray):
-        if isinstance(values, np.memmap) and values.filename is not None:
-            return values.filename
-        values = values.base
-    return None
-
-
-def _tensor(values: Any) -> Tensor:
-    """Make a tensor without a copy, and without torch's warning on maps that cannot be written to: nothing writes."""
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "The given NumPy array is not writable", UserWarning)
-        found = torch.as_tensor(values)
-    return found.detach() if found.requires_grad else found
+def mapped_files(*matrices: object) -> tuple[Mapped, ...]:
+    """Return each file that is mapped by arrays, or by arrays of which they are views."""
+    files = []
+    for values in matrices:
+        array = values
+        while isinstance(array, np.ndarray) and getattr(array, "filename", None) is None:
+            array = array.base
+        if isinstance(array, np.memmap):
+            files.append(Mapped.current(array.filename))
+    return tuple(dict.fromkeys(files))
 
 
 def matrix(name: str, values: Any) -> Tensor:
-    """Make a matrix of embeddings from an array or tensor, (N, D), without a copy or a look for NaN."""
+    """Convert an array or tensor to a matrix of embeddings, (N, D), without a copy or a check for NaN."""
     try:
-        found = _tensor(values)
+        with warnings.catch_warnings():  # torch warns about read-only memory maps, to which nothing writes
+            warnings.filterwarnings("ignore", "The given NumPy array is not writable", UserWarning)
+            rows = torch.as_tensor(values)
     except (TypeError, ValueError, RuntimeError):
         raise InputError(f"{name}: {type(values).__name__}, expected a tensor or an array of numbers") from None
-    if found.layout != torch.strided or found.is_meta:
-        raise InputError(f"{name}: a {'meta' if found.is_meta else 'sparse'} tensor, expected a dense one with values")
-    if found.ndim != 2:
-        raise InputError(f"{name}: shape {tuple(found.shape)}, expected two dimensions (rows, width)")
-    if 0 in found.shape:
-        raise InputError(f"{name}: shape {tuple(found.shape)} holds no embedding")
-    if found.dtype not in FLOAT_DTYPES:
-        raise InputError(f"{name}: dtype {found.dtype}, expected a floating-point dtype of 16, 32 or 64 bits")
-    return found
+    if rows.layout != torch.strided or rows.is_meta:
+        raise InputError(f"{name}: a {'meta' if rows.is_meta else 'sparse'} tensor, expected a dense one with values")
+    if rows.ndim != 2 or 0 in rows.shape:
+        raise InputError(f"{name}: shape {tuple(rows.shape)}, expected two dimensions (rows, width), none of them 0")
+    if rows.dtype not in FLOAT_DTYPES:
+        raise InputError(f"{name}: dtype {rows.dtype}, expected a floating-point dtype of 16, 32 or 64 bits")
+    return rows.detach() if rows.requires_grad else rows
 
 
 def npy_header(stream: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
@@ -105,7 +94,7 @@ def npy_header(stream: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any]]
 
 
 def norms_and_projections(values: Tensor) -> tuple[Tensor, Tensor]:
-    """Read the rows once: their norms, (N,), and their projections on two lines, (N, 2); see `Embeddings`."""
+    """Return the norms of rows, (N,), and their projections on two random lines, (N, 2), in one pass over the rows."""
     wide, columns = torch.promote_types(values.dtype, torch.float32), min(PROJECTED_COLUMNS, values.shape[1])
     lines = torch.randn(columns, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     lines = (lines / lines.norm(dim=0)).to(values.device, wide)
@@ -113,26 +102,24 @@ def norms_and_projections(values: Tensor) -> tuple[Tensor, Tensor]:
     projections = torch.empty(len(values), 2, dtype=wide, device=values.device)
     step = max(1, ENTRIES_AT_ONCE // values.shape[1])
     for start in range(0, len(values), step):
-        some = slice(start, start + step)
-        part = values[some].to(wide)
-        torch.linalg.vector_norm(part, dim=1, out=norms[some])
-        torch.mm(part[:, :columns], lines, out=projections[some])
+        index = slice(start, start + step)
+        part = values[index].to(wide)
+        torch.linalg.vector_norm(part, dim=1, out=norms[index])
+        torch.mm(part[:, :columns], lines, out=projections[index])
     return norms, projections
 
 
-def refuse_open_rows(name: str, values: Tensor, norms: Tensor) -> None:
-    """Refuse rows with NaN or infinity: their norms are not finite, so only such rows are looked at."""
+def check_finite(name: str, values: Tensor, norms: Tensor) -> None:
+    """Refuse rows with NaN or infinity; only rows without a finite norm are read."""
     suspects = (~norms.isfinite()).nonzero().flatten()
-    if len(suspects):
-        bad: Sequence[int] = suspects[(~values[suspects].isfinite()).any(dim=1)].tolist()
-        if bad:
-            raise NotFinite(f"{name}: NaN or infinity in {rows(bad)} (of {len(values)}); remove or repair them")
+    if wrong := suspects[(~values[suspects].isfinite()).any(dim=1)].tolist():
+        raise NotFinite(f"{name}: NaN or infinity in {rows(wrong)} (of {len(values)}); remove or repair them")
 
 
-def variances(given: Any, candidate: Tensor, directions: int) -> Tensor:
+def variances(values: Any, candidate: Tensor, directions: int) -> Tensor:
     """Check the variances of candidates that are normal distributions, (C, D)."""
-    variance = matrix("candidate_variance", given)
-    refuse_open_rows("candidate_variance", variance, norms_and_projections(variance)[0])
+    variance = matrix("candidate_variance", values)
+    check_finite("candidate_variance", variance, norms_and_projections(variance)[0])
     if variance.shape != candidate.shape or not (variance > 0).all():
         raise InputError(
             f"candidate_variance: shape {tuple(variance.shape)} and smallest value {variance.min().item():g}, "
@@ -143,8 +130,8 @@ def variances(given: Any, candidate: Tensor, directions: int) -> Tensor:
     return variance.to(candidate)
 
 
-def joint(query: Tensor, candidate: Tensor) -> None:
-    """Refuse sides that are not of one space."""
+def check_joint(query: Tensor, candidate: Tensor) -> None:
+    """Refuse sides of different width, dtype or device."""
     if query.shape[1] != candidate.shape[1]:
         raise InputError(
             f"query has width {query.shape[1]} and candidate has width {candidate.shape[1]}: "

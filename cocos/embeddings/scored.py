@@ -165,9 +165,9 @@ class Scores:
     def groups(self) -> Groups:
         """The groups of both sides; without any, each row is one of its own."""
         if self.query_group is not None and self.candidate_group is not None:
-            return Groups.of(self.query_group, self.candidate_group)
+            return Groups.number(self.query_group, self.candidate_group)
         queries, places = self.scores.shape
-        return Groups.of(torch.arange(queries), torch.arange(places))
+        return Groups.number(torch.arange(queries), torch.arange(places))
 
     @cached_property
     def plan(self) -> Plan:

@@ -310,7 +310,7 @@ def picture_paths(file: File, name: str, value: Any, folder: Path) -> Any:
     """Return the paths of pictures below a folder; pictures in arrays stay as they are."""
     if (paths := annotations.texts(value)) is None:
         return value
-    paths = annotations.spelled(f"{file.path}, {name}", paths)
+    paths = annotations.decode_texts(f"{file.path}, {name}", paths)
     for row, path in enumerate(paths):
         parts = PureWindowsPath(path)  # recognises both kinds of separators, and drives
         if not path.isprintable() or parts.anchor or ".." in parts.parts:
