@@ -184,7 +184,7 @@ def pictures(name: str, values: Any, length: int) -> Pictures | None:
     """Check one picture per row: (N, height, width, 3) uint8, or N paths."""
     if values is None or texts(values) is not None:
         return names(name, values, length)
-    pixels = as_tensor(name, values, "an array of pictures, or paths").cpu().numpy()
+    pixels = values.cpu().numpy() if isinstance(values, Tensor) else np.asarray(values)
     if pixels.dtype != np.uint8 or pixels.ndim != 4 or pixels.shape[::3] != (length, 3) or 0 in pixels.shape:
         raise InputError(
             f"{name}: {pixels.dtype} of shape {pixels.shape}, expected uint8 of shape ({length}, height, width, 3), or "
