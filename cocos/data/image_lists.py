@@ -8,7 +8,7 @@ from pathlib import Path
 
 import torch
 
-from cocos.base.errors import InputError, nearest
+from cocos.base.errors import InputError
 from cocos.data import tables
 from cocos.data.images import ImageFiles, join_inside, locate
 from cocos.data.training_set import Side, TrainingSet
@@ -18,9 +18,6 @@ Row = tuple[str, int | str, str]  # path, class, part
 
 # Classes up to this number are trained on: the first half.
 TRAINED_BIRDS, TRAINED_CARS = 100, 98
-# Lists are at most this many folders above an image folder: In-shop has Img/img/MEN/Denim/id_00000080.
-MAX_PARENTS = 5
-LANDMARK_ID = re.compile(r"[0-9A-Za-z_-]{3,64}")
 
 
 @dataclass(frozen=True)
@@ -31,7 +28,6 @@ class DataSet:
         name: of the data set.
         lists: files in its folder, of which one is enough to recognise it.
         read: reads the path, class and part of each image, given one of the lists.
-        image_folders: pattern of the folders at its top that contain the images.
         rule: of its splits, in words.
         roots: folders that the paths may begin in.
         splits: the parts of each split; two parts are queries and a gallery.
@@ -41,7 +37,6 @@ class DataSet:
     name: str
     lists: tuple[str, ...]
     read: Callable[[Path], Iterable[Row]]
-    image_folders: str
     rule: str
     roots: tuple[str, ...] = ("",)
     splits: tuple[tuple[str, tuple[str, ...]], ...] = (("train", ("train",)), ("test", ("test",)))
@@ -59,8 +54,8 @@ def read_birds(file: Path) -> Iterable[Row]:
     """Read CUB-200-2011: `images.txt` and `image_class_labels.txt`."""
     paths = dict(tables.read_fields(file.with_name("images.txt"), ("image_id", "path")))
     classes = dict(tables.read_fields(file, ("image_id", "class_id")))
-    if unmatched := sorted(paths.keys() ^ classes.keys()):
-        raise InputError(f"{file}: image {unmatched[0]} is in only one of images.txt and {file.name}; copy both again")
+    if unmatched := paths.keys() ^ classes.keys():
+        raise InputError(f"{file}: image {min(unmatched)} is in only one of images.txt and {file.name}; copy both")
     for image, path in paths.items():
         label = parse_class(classes[image], f"{file}, image {image}")
         yield path, label, "train" if label <= TRAINED_BIRDS else "test"
@@ -85,8 +80,6 @@ def read_annotations(path: Path, columns: tuple[str, ...]):
 
     try:
         annotations = loadmat(path, squeeze_me=True, variable_names=["annotations"])["annotations"].reshape(-1)
-    except NotImplementedError:
-        raise InputError(f"{path}: a MATLAB file of version 7.3, expected version 7; save it with -v7") from None
     except Exception as error:  # scipy raises many types for a damaged file
         reason = " ".join(str(error).split())[:120]
         raise InputError(f"{path}: cannot be read as the annotations of Cars-196 ({reason}); copy it again") from None
@@ -119,8 +112,6 @@ def read_landmarks(file: Path) -> Iterable[Row]:
     for row, (ids, label) in enumerate(zip(table.column(column), table.column("landmark_id"), strict=True)):
         where = f"{file}, {table.line(row)}"
         for name in ids.split() if column == "images" else [ids]:
-            if not LANDMARK_ID.fullmatch(name):
-                raise InputError(f"{where}: id {name[:40]!r}, expected letters and digits")
             yield f"{'/'.join(name[:3])}/{name}.jpg", parse_class(label, where), "train"
 
 
@@ -129,7 +120,6 @@ DATA_SETS = (
         "CUB-200-2011",
         ("image_class_labels.txt",),
         read_birds,
-        image_folders="images",
         rule=f"by class: 1 to {TRAINED_BIRDS} train, the others test; train_test_split.txt, which splits each class, "
         "is not used",
         roots=("images",),
@@ -138,21 +128,18 @@ DATA_SETS = (
         "Cars-196",
         ("cars_annos.mat", "devkit/cars_train_annos.mat"),
         read_cars,
-        image_folders="car_ims|cars_train|cars_test",
         rule=f"by class: 1 to {TRAINED_CARS} train, the others test; the two parts of each class are not used",
     ),
     DataSet(
         "Stanford Online Products",
         ("Ebay_train.txt",),
         read_products,
-        image_folders=r"\w+_final",
         rule="by class: Ebay_train.txt and Ebay_test.txt; super-categories are not used",
     ),
     DataSet(
         "In-shop Clothes Retrieval",
         ("Eval/list_eval_partition.txt", "list_eval_partition.txt"),
         read_clothes,
-        image_folders="Img|img|img_highres",
         rule="by item: train, and test, in which queries ask the gallery",
         roots=("Img", ""),
         splits=(("train", ("train",)), ("test", ("query", "gallery"))),
@@ -161,7 +148,6 @@ DATA_SETS = (
         "Google Landmarks",
         ("train.csv", "train_clean.csv"),
         read_landmarks,
-        image_folders="train|[0-9a-f]",
         rule="train only; the papers test on other images",
         roots=("train", ""),
         splits=(("train", ("train",)),),
@@ -178,50 +164,26 @@ def is_list(file: Path) -> bool:
     return {"id", "landmark_id"} <= names or {"images", "landmark_id"} <= names
 
 
-def find_in_folder(folder: Path) -> tuple[DataSet, Path, Path] | None:
-    """Return the data set with lists in a folder, the first list, and the folder."""
-    for data_set in DATA_SETS:
-        for name in data_set.lists:
-            if is_list(folder / name):
-                return data_set, folder / name, folder
-    return None
-
-
 def find(path: Path) -> tuple[DataSet, Path, Path] | None:
-    """Return the data set of a folder, of one of its lists, or of a folder of its images; its list and its folder."""
-    if path.is_file():
-        if path.suffix == ".csv":
-            return (DATA_SETS[-1], path, path.parent) if is_list(path) else None
-        for folder in (path.parent, path.parent.parent):
-            match = find_in_folder(folder)
-            if match and path.samefile(match[1]):
-                return match
-        return None
-    if not path.is_dir():
-        return None
-    if match := find_in_folder(path):
-        return match
-    path = path.resolve()
-    for folder in path.parents[:MAX_PARENTS]:
-        match = find_in_folder(folder)
-        if match and re.fullmatch(match[0].image_folders, path.relative_to(folder).parts[0]):
-            return match
+    """Return the data set of a folder or of one of its lists, with its first list and its folder."""
+    if path.suffix == ".csv":
+        return (DATA_SETS[-1], path, path.parent) if is_list(path) else None
+    for folder in [path] if path.is_dir() else [path.parent, path.parent.parent]:
+        for data_set in DATA_SETS:
+            for file in (folder / name for name in data_set.lists):
+                if is_list(file) and (path.is_dir() or path.samefile(file)):
+                    return data_set, file, folder
     return None
 
 
 def sniff(path: Path) -> bool:
-    """Return whether a path is the folder of a data set, one of its lists, or a folder of its images."""
-    return find(path) is not None
+    """Return whether a path is the folder of a data set, or one of its lists."""
+    return path.exists() and find(path) is not None
 
 
 def splits(path: Path) -> tuple[str, ...]:
     """Return the splits of the metric-learning papers."""
-    data_set, file, folder = find(path)
-    if path.is_dir() and not path.samefile(folder):
-        raise InputError(
-            f"{path}: contains images of {data_set.name}, with classes and splits in {file}; name the folder {folder}"
-        )
-    return tuple(split for split, _ in data_set.splits)
+    return tuple(split for split, _ in find(path)[0].splits)
 
 
 def load(split: str, path: Path, images: str | None = None) -> TrainingSet:
@@ -239,9 +201,6 @@ def load(split: str, path: Path, images: str | None = None) -> TrainingSet:
     arXiv:1511.06452, section 5 (CUB, Cars, products); Liu et al. 2016, DeepFashion (In-shop).
     """
     data_set, file, folder = find(path)
-    parts = dict(data_set.splits)
-    if split not in parts:
-        raise InputError(nearest(f"split of {path}", split, parts))
     rows = list(data_set.read(file))
     if repeated := [name for name, number in Counter(name for name, *_ in rows).items() if number > 1]:
         raise InputError(f"{file}: image {repeated[0][:80]} is listed twice; copy it again")
@@ -250,7 +209,7 @@ def load(split: str, path: Path, images: str | None = None) -> TrainingSet:
     number = {label: index for index, label in enumerate(sorted({label for _, label, _ in rows}))}
     roots = [folder / root for root in data_set.roots] if images is None else [Path(images)]
     sides, notes = [], [f"{data_set.name}, {split}: split {data_set.rule}"]
-    for part in parts[split]:
+    for part in dict(data_set.splits)[split]:
         where = f"{data_set.name}, {part}"
         listed = [(name, number[label]) for name, label, row_part in rows if row_part == part]
         if len(listed) < 2:
