@@ -34,10 +34,10 @@ class Items(Protocol):
     """Texts and pictures of embedding rows, in row order."""
 
     def texts(self, direction: str) -> tuple[TextOf, TextOf]:
-        """Return functions that map a row to the text of a query and of a candidate."""
+        """Return functions that map a row to its text, of the asking side first."""
 
     def pictures(self, direction: str) -> tuple[PictureOf | None, PictureOf | None]:
-        """Return functions that map a row to the picture of a query and of a candidate, None without pictures."""
+        """Return functions that map a row to its picture, of the asking side first; None for a side without any."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -108,7 +108,7 @@ class TrainingSet:
 
     Args:
         query: the side that asks.
-        candidate: the side that is ranked; None for a labelled set, in which the samples ask each other.
+        candidate: the ranked side; None for a labelled set, in which the samples ask each other.
         name: of the data, for provenance.
         split: of the data.
         directions: names of the directions; `s2s` for a labelled set.
@@ -165,18 +165,14 @@ class TrainingSet:
         return replace(self, candidate=candidate, corpus=None)
 
     def texts(self, direction: str) -> tuple[TextOf, TextOf]:
-        """Return functions that map a row to the text of a query and of a candidate, the asking side first.
-
-        A row without text is described by the first text of its group on the other side. Candidates of `s2p` are
-        proxies.
-        """
+        """Return functions that map a row to its text, of the asking side first."""
         query, candidate = self.sides
         candidate_text = "proxy {}".format if direction == "s2p" else text_of(candidate, query)
         texts = text_of(query, candidate), candidate_text
         return texts[::-1] if direction in self.directions[1:] else texts
 
     def pictures(self, direction: str) -> tuple[PictureOf | None, PictureOf | None]:
-        """Return functions that map a row to the picture of a query and of a candidate, None without pictures."""
+        """Return functions that map a row to its picture, of the asking side first; None for a side without any."""
         query, candidate = (picture_of(side.shown) for side in self.sides)
         pictures = query, None if direction == "s2p" else candidate
         return pictures[::-1] if direction in self.directions[1:] else pictures
@@ -187,29 +183,28 @@ class TrainingSet:
         return all_texts(query, candidate), all_texts(candidate, query)
 
 
-def text_of(side: Side, other: Side) -> TextOf:
-    """Return a function that maps a row to its text, or to a description by the texts of the other side."""
+def text_of(side: Side, match_side: Side) -> TextOf:
+    """Return a function that maps a row to its text, or to the first text of its group on the matching side."""
     if side.row_texts is not None:
         return side.row_texts.__getitem__
-    groups, other_texts = side.group.tolist(), other.row_texts
-    if other_texts is None:
+    groups, match_texts = side.group.tolist(), match_side.row_texts
+    if match_texts is None:
         return lambda row: f"row {row}, group {groups[row]}"
-    first_rows: dict[int, int] = {}
-    for row, group in enumerate(other.group.tolist()):
-        first_rows.setdefault(group, row)
+    match_groups = match_side.group.tolist()
+    first_rows = dict(zip(reversed(match_groups), reversed(range(len(match_groups))), strict=True))
 
     def text(row: int) -> str:
         match = first_rows.get(groups[row])
-        return f"{side.kind} of: {'nothing that is said' if match is None else other_texts[match]}"
+        return f"{side.kind} of: {'no text' if match is None else match_texts[match]}"
 
     return text
 
 
-def all_texts(side: Side, other: Side) -> tuple[str, ...] | None:
+def all_texts(side: Side, match_side: Side) -> tuple[str, ...] | None:
     """Return the texts of all rows without zero characters, which text arrays drop, or None."""
-    if side.row_texts is None and other.row_texts is None:
+    if side.row_texts is None and match_side.row_texts is None:
         return None
-    text = text_of(side, other)
+    text = text_of(side, match_side)
     return tuple(text(row).replace("\0", " ") for row in range(len(side)))
 
 
@@ -257,18 +252,19 @@ class AnnotatedRows:
     embeddings: Embeddings
     folder: Path | None = None
 
-    def _facing(self, direction: str) -> Embeddings:
+    def asking_first(self, direction: str) -> Embeddings:
+        """Return the embeddings with the asking side as queries."""
         return self.embeddings if direction == self.embeddings.directions[0] else self.embeddings.flip()
 
     def texts(self, direction: str) -> tuple[TextOf, TextOf]:
-        """Return functions that map a row to the name of a query and of a candidate, or to its number and group."""
-        side = self._facing(direction)
+        """Return functions that map a row to its name, or to its number and group, of the asking side first."""
+        side = self.asking_first(direction)
         groups, texts = (side.query_group.tolist(), side.candidate_group.tolist()), []
         for names, ids in zip(side.names or (None, None), groups, strict=True):
             texts.append(lambda row, names=names, ids=ids: (names and names[row]) or f"row {row}, group {ids[row]}")
         return texts[0], texts[1]
 
     def pictures(self, direction: str) -> tuple[PictureOf | None, PictureOf | None]:
-        """Return functions that read the picture of a query and of a candidate, None for a side without pictures."""
-        query, candidate = self._facing(direction).pictures or (None, None)
+        """Return functions that read the picture of a row, of the asking side first; None for a side without any."""
+        query, candidate = self.asking_first(direction).pictures or (None, None)
         return picture_of(query, self.folder), picture_of(candidate, self.folder)

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from cocos.base import user_code
 from cocos.base.errors import InputError, nearest, prefixed
-from cocos.data.training_set import KINDS, Side, TrainingSet
+from cocos.data.training_set import Side, TrainingSet
 from cocos.embeddings import annotations
 from cocos.embeddings.matrices import matrix
 
@@ -57,24 +57,18 @@ def training_set(rows: Any, name: str, split: str = "train") -> TrainingSet:
         'text'
     """
     if not isinstance(rows, Mapping):
-        raise InputError(
-            f"{name} returned {type(rows).__name__}, expected cocos.data.TrainingSet, or a dictionary with query and "
-            "candidate, or with items and labels"
-        )
-    is_labelled = "items" in rows
-    sides = ("items",) if is_labelled else ("query", "candidate")
-    known = (*(LABELLED if is_labelled else TWO_SIDED), *(f"{side}_{key}" for side in sides for key in SIDE_KEYS))
-    for key in rows:
-        if key not in known:
-            raise InputError(f"{name} returned a dictionary: {nearest('key', str(key), known)}")
-    for key in ("items", "labels") if is_labelled else sides:
+        raise InputError(f"{name} returned {type(rows).__name__}, expected cocos.data.TrainingSet or a dictionary")
+    sides, keys = (("items",), LABELLED) if "items" in rows else (("query", "candidate"), TWO_SIDED)
+    keys = (*keys, *(f"{side}_{key}" for side in sides for key in SIDE_KEYS))
+    if unknown := [key for key in rows if key not in keys]:
+        raise InputError(f"{name} returned a dictionary: {nearest('key', str(unknown[0]), keys)}")
+    for key in ("items", "labels") if "items" in rows else sides:
         if rows.get(key) is None:
             raise InputError(f"{name} returned a dictionary without {key!r}; it has {', '.join(map(str, rows))}")
-    items = {side: read_items(name, side, rows[side]) for side in sides}
     with prefixed(name):
-        if is_labelled:
+        items = {side: read_items(side, rows[side]) for side in sides}
+        if "items" in rows:
             ids = annotations.number_texts({key: rows.get(key) for key in ("labels", "proxy_labels")})
-            annotations.groups("labels", ids["labels"], "items", len(items["items"]))
             side = read_side(rows, "items", items["items"], ids["labels"])
             proxies = None if rows.get("proxies") is None else matrix("proxies", rows["proxies"])
             return TrainingSet(side, None, name, split, proxies=proxies, proxy_labels=ids["proxy_labels"])
@@ -85,35 +79,27 @@ def training_set(rows: Any, name: str, split: str = "train") -> TrainingSet:
             read_side(rows, side, items[side], group) for side, group in zip(sides, groups, strict=True)
         )
         negatives = annotations.negatives("negatives", rows.get("negatives"), *groups, sides)
-        directions = rows.get("directions", ("q2c", "c2q"))
-        if not isinstance(directions, list | tuple) or not all(isinstance(name, str) for name in directions):
-            raise InputError(f"directions are {type(directions).__name__}, expected names, like ('q2c', 'c2q')")
-        return TrainingSet(query, candidate, name, split, tuple(directions), negatives)
+        directions = annotations.directions(rows.get("directions", ("q2c", "c2q")))
+        return TrainingSet(query, candidate, name, split, directions, negatives)
 
 
 def read_side(rows: Mapping, side: str, items: Any, group: Any) -> Side:
     """Return one side, whose kind follows from the type of its rows unless it is given."""
     kind = rows.get(f"{side}_kind")
-    if not isinstance(kind, str | None):
-        raise InputError(f"{side}_kind is {type(kind).__name__}, expected one of {', '.join(KINDS)}")
     if kind is None:
         is_image = isinstance(items, Tensor | np.ndarray) and items.ndim == 4 and str(items.dtype).endswith("uint8")
-        is_text = len(items) and isinstance(items[0], str)
-        kind = "text" if is_text else "image" if is_image else "features"
+        kind = "text" if isinstance(items, tuple) else "image" if is_image else "features"
     return Side(items, kind, group, rows.get(f"{side}_name"), rows.get(f"{side}_image"))
 
 
-def read_items(name: str, key: str, values: Any) -> Any:
+def read_items(side: str, values: Any) -> Any:
     """Return texts as a tuple, columns of data frames as arrays, and other rows unchanged."""
     if isinstance(values, str | bytes | Mapping) or not hasattr(values, "__getitem__"):
-        raise InputError(f"{name}: {key} is {type(values).__name__}, expected rows: texts, an array or a tensor")
+        raise InputError(f"{side} is {type(values).__name__}, expected rows: texts, an array or a tensor")
     if (texts := annotations.texts(values)) is not None:
-        for row, text in enumerate(texts):
-            if not isinstance(text, str):
-                raise InputError(f"{name}: {key} has {type(text).__name__} in row {row} among texts")
-        return tuple(texts)
+        return tuple(annotations.decode_texts(side, texts))
     if hasattr(values, "to_numpy") and not isinstance(values, Tensor):
         values = values.to_numpy()
     if isinstance(values, np.ndarray) and values.dtype.kind not in "fiub":
-        raise InputError(f"{name}: {key} is an array of {values.dtype}, expected numbers, or texts")
+        raise InputError(f"{side} is an array of {values.dtype}, expected numbers, or texts")
     return values

@@ -149,10 +149,10 @@ def both_groups(query: Any, candidate: Any, queries: int, candidates: int) -> tu
 
 def directions(values: Any) -> tuple[str, ...]:
     """Check the names of one or two directions."""
-    names = tuple(values)
+    names = () if isinstance(values, str) or not hasattr(values, "__iter__") else tuple(values)
     valid = all(isinstance(name, str) and name.strip() and name.isprintable() for name in names)
     if not valid or len(names) not in {1, 2} or len(set(names)) != len(names):
-        raise InputError(f"directions: {names}, expected one name or two different ones, like q2c and c2q")
+        raise InputError(f"directions: {values}, expected one name or two different ones, like q2c and c2q")
     return names
 
 
