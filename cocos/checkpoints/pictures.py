@@ -11,7 +11,7 @@ from torch.nn.functional import pad
 
 from cocos.base.errors import InputError
 
-# Images that go through a network at once: of 224 x 224 pixels, ResNet-50 holds about 50 MB for each.
+# Images in one batch of a network: at 224 x 224 pixels, ResNet-50 needs about 50 MB for each.
 IMAGES_AT_ONCE = 32
 FILTERS = {"bilinear": 2, "bicubic": 3}  # numbers of Pillow
 LARGEST_SIDE = 4096  # pixels that a configuration may ask for
@@ -23,7 +23,7 @@ class Preparation:
 
     Args:
         resize: pixels of the shorter side, or (height, width); None leaves the size.
-        crop: (height, width) that is cut from the centre, zeros where the image is smaller; None leaves the size.
+        crop: (height, width) of the centre, padded with zeros if the image is smaller; None leaves the size.
         mean: of each channel, where white is 1.
         std: of each channel.
         resampling: `bilinear` or `bicubic`, both as Pillow does it (a smaller image is averaged).
@@ -53,56 +53,50 @@ class Preparation:
             raise InputError(f"resampling: {self.resampling!r}, expected bilinear or bicubic")
 
     def __call__(self, images: Sequence[Any]) -> Tensor:
-        """Prepare N images, each (1 or 3, height, width) of uint8: float32, (N, channels, height, width)."""
-        made = [self._one(torch.as_tensor(image)) for image in images]
-        if odd := next((each.shape for each in made if each.shape != made[0].shape), None):
-            sizes = " and ".join(f"{height} x {width}" for _, height, width in (made[0].shape, odd))
-            raise InputError(f"images: {sizes} pixels in one batch; name a crop, or both sides of resize, for all")
-        return torch.stack(made)
+        """Prepare N images (1 or 3, height, width) uint8 as one batch (N, channels, height, width) float32."""
+        prepared = [self.prepare(torch.as_tensor(image)) for image in images]
+        sizes = list(dict.fromkeys(f"{image.shape[1]} x {image.shape[2]}" for image in prepared))
+        if len(sizes) > 1:
+            raise InputError(f"images: {sizes[0]} and {sizes[1]} pixels in one batch, expected one size; name a crop")
+        return torch.stack(prepared)
 
-    def _one(self, image: Tensor) -> Tensor:
+    def prepare(self, image: Tensor) -> Tensor:
+        """Resize, crop and normalise one image; a grey channel is repeated."""
         if image.ndim != 3 or image.shape[0] not in {1, 3} or image.dtype != torch.uint8:
             raise InputError(
                 f"image {tuple(image.shape)} {str(image.dtype).removeprefix('torch.')}: expected (3, height, width) or "
                 "(1, height, width) uint8, 0 to 255"
             )
-        image = self._resized(self._channels(image))
+        image = self.resize_image(image.expand(len(self.mean), -1, -1) if image.shape[0] == 1 else image)
         if self.crop is not None:
-            image = _centre(image, self.crop)
-        mean, std = (torch.tensor(each, dtype=torch.float32).view(-1, 1, 1) for each in (self.mean, self.std))
+            image = crop_centre(image, self.crop)
+        mean, std = (torch.tensor(numbers, dtype=torch.float32).view(-1, 1, 1) for numbers in (self.mean, self.std))
         return (image.float() / 255 - mean) / std
 
-    def _channels(self, image: Tensor) -> Tensor:
-        """Repeat a grey channel."""
-        return image.expand(len(self.mean), -1, -1) if image.shape[0] == 1 else image
-
-    def _resized(self, image: Tensor) -> Tensor:
+    def resize_image(self, image: Tensor) -> Tensor:
+        """Resize an image with Pillow, channel by channel."""
         if self.resize is None:
             return image
-        before = tuple(image.shape[1:])
-        after = _shorter_side(before, self.resize) if isinstance(self.resize, int) else self.resize
-        if before == after:
+        height, width = image.shape[1:]
+        size = self.resize
+        if isinstance(size, int):  # of the shorter side; the longer one is rounded down
+            size = (size, size * width // height) if height <= width else (size * height // width, size)
+        if (height, width) == size:
             return image
         from PIL import Image
 
-        size, filter = (after[1], after[0]), FILTERS[self.resampling]
-        planes = [Image.fromarray(plane.contiguous().numpy()).resize(size, Image.Resampling(filter)) for plane in image]
+        resampling = Image.Resampling(FILTERS[self.resampling])
+        planes = [Image.fromarray(plane.contiguous().numpy()).resize(size[::-1], resampling) for plane in image]
         return torch.from_numpy(np.stack([np.array(plane) for plane in planes]))
 
 
-def _shorter_side(size: tuple[int, ...], side: int) -> tuple[int, int]:
-    """Return the height and width whose shorter side is `side`; the longer one is rounded down."""
-    height, width = size
-    return (side, side * width // height) if height <= width else (side * height // width, side)
-
-
-def _centre(image: Tensor, size: tuple[int, int]) -> Tensor:
-    """Cut the centre out, half a pixel rounded to the even one; zeros where the image is smaller."""
-    short = [max(0, want - have) for want, have in zip(size, image.shape[1:], strict=True)]
-    if any(short):
-        (top, left), (down, right) = [n // 2 for n in short], [(n + 1) // 2 for n in short]
-        image = pad(image, (left, right, top, down))
-    y, x = (round((have - want) / 2) for want, have in zip(size, image.shape[1:], strict=True))
+def crop_centre(image: Tensor, size: tuple[int, int]) -> Tensor:
+    """Crop the centre, half a pixel rounded to the even one; a smaller image is padded with zeros."""
+    missing = [max(0, target - length) for target, length in zip(size, image.shape[1:], strict=True)]
+    if any(missing):
+        (top, left), (bottom, right) = [n // 2 for n in missing], [(n + 1) // 2 for n in missing]
+        image = pad(image, (left, right, top, bottom))
+    y, x = (round((length - target) / 2) for target, length in zip(size, image.shape[1:], strict=True))
     return image[:, y : y + size[0], x : x + size[1]]
 
 
@@ -118,7 +112,7 @@ class ImageEncoder(nn.Module):
 
     @property
     def identity(self) -> str:
-        """Settings that the embeddings depend on beside the weights."""
+        """Settings that the embeddings depend on, in addition to the weights."""
         return repr(self.preparation)
 
     def encode(self, items: Sequence[Any], kind: str, side: str) -> Tensor:

@@ -130,7 +130,7 @@ def find(path: Path | str, options: Mapping[str, Any] | None = None) -> Source:
     except OSError as error:
         raise InputError(f"data {path}: {unreachable(error)}") from None
     if path.is_file() and not size:
-        raise InputError(f"data {path} is empty (0 bytes); copy it again")
+        raise InputError(f"data {path} is empty (0 bytes), expected training data")
     name = sniff(path, options) or sniff(path)
     if name is None:
         raise InputError(
@@ -171,7 +171,7 @@ def from_user(data: Callable | str | TrainingSet | Mapping) -> Source:
 
 
 def is_user_data(data: Any) -> bool:
-    """Return whether training data are in memory, a function, or the name of a function, rather than a path."""
+    """Return whether training data are in memory or a function, rather than a path."""
     if isinstance(data, str):
         return ":" in data and not Path(data).exists()
     return callable(data) or isinstance(data, TrainingSet | Mapping)
