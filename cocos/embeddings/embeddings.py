@@ -544,7 +544,7 @@ def read_queue(queue: Any, side: Tensor, name: str) -> tuple[Tensor, Any] | None
     vectors = matrix(name, vectors)
     if vectors.shape[1] != side.shape[1]:
         raise InputError(f"{name}: shape {tuple(vectors.shape)}, expected floating point (K, {side.shape[1]})")
-    refuse_open_rows(name, vectors, norms_and_projections(vectors)[0])
+    check_finite(name, vectors, norms_and_projections(vectors)[0])
     if group is not None and len(group) != len(vectors):
         raise InputError(f"{name}_group: {len(group)} ids, expected {len(vectors)}, one for each row of the queue")
     return vectors.to(side), group
