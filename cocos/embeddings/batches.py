@@ -7,7 +7,7 @@ class proxies. Own hard negatives are added to it.
 
 import logging
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain, count, islice, pairwise
@@ -381,33 +381,27 @@ def _one_pass(
 ) -> Iterator[tuple[Batch, int]]:
     """Draw a pass: batches in which a query has a negative, each with the rows that count towards its size."""
     drawn_batches: Iterator[Batch] = iter(())
-
-    def shuffled(number: int) -> Tensor:
-        return torch.randperm(number, generator=generator)
-
     if embeddings.shared and size == whole:
         asking = embeddings.groups.queries[embeddings.groups.query] > 1
         index = asking.nonzero().flatten().cpu()[torch.randperm(whole, generator=generator)]
-        negatives = torch.cat([index, (~asking).nonzero().flatten().cpu()])
-        drawn_batches = iter([Batch(index, negatives, paired=False)])
+        candidates = torch.cat([index, (~asking).nonzero().flatten().cpu()])
+        drawn_batches = iter([Batch(index, candidates, paired=False)])
     elif embeddings.shared:
         filling = size // len(embeddings.groups.queries)
         per_class = per_group or max(2, min(SAMPLES_PER_CLASS, size // 2), filling)
         drawn_batches = _batches_of_classes(embeddings, size, per_class, generator)
     elif embeddings.proxies:
         proxies = torch.arange(len(embeddings.candidate))  # all of them are candidates of every batch
-        parts = shuffled(len(embeddings.query)).split(size)
+        parts = torch.randperm(len(embeddings.query), generator=generator).split(size)
         drawn_batches = (Batch(query_index, proxies, paired=False) for query_index in parts)
     elif pairing is None:
-        drawn_batches = _batches_of_queries(embeddings, size, per_group, generator, shuffled)
+        drawn_batches = _batches_of_queries(embeddings, size, per_group, generator)
     sized = ((batch, len(batch.query_index)) for batch in drawn_batches)
     candidate_group = embeddings.candidate_group.cpu()
-    named = [
-        negatives.cpu() if hard and negatives is not None else None
-        for negatives in (embeddings.negatives, embeddings.candidate_negatives)
-    ]
-    for batch, number in sized if pairing is None else _pairs(embeddings, pairing, size, generator, shuffled):
-        full = batch if all(negatives is None for negatives in named) else _with_negatives(batch, *named)
+    negatives = [embeddings.negatives, embeddings.candidate_negatives] if hard else [None, None]
+    negatives = [None if rows_of_side is None else rows_of_side.cpu() for rows_of_side in negatives]
+    for batch, number in sized if pairing is None else _pairs(embeddings, pairing, size, generator):
+        full = batch if all(rows_of_side is None for rows_of_side in negatives) else _with_negatives(batch, *negatives)
         if embeddings.proxies or _has_negatives(full, candidate_group):
             yield full, number
 
@@ -533,9 +527,7 @@ class Pairing:
             rows_of, places = rows_of[::-1], places[::-1]
         return cls(turned, rows_of[1], rows_of[0], places[1], places[0], paired, groups.single)
 
-    def drawn(
-        self, number: int, generator: torch.Generator, shuffled: Callable[[int], Tensor]
-    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    def drawn(self, number: int, generator: torch.Generator) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Draw one pass: the larger side in random order, a partner for each row, and the rows left over with partners.
 
         The rows of a group take turns: each of the smaller side is drawn before one of them is drawn again.
@@ -543,13 +535,12 @@ class Pairing:
         Args:
             number: rows of the larger side, with and without a partner.
             generator: of the draw.
-            shuffled: gives that many row numbers in random order.
 
         Returns:
             Rows of the larger side (L,) and their partners (L,); the rows left over, of groups with more rows on the
             smaller side, and the place in (L,) of the partner of each.
         """
-        at = shuffled(number)
+        at = torch.randperm(number, generator=generator)
         if len(self.large) < number:
             at = torch.full((number,), -1).index_copy_(0, self.large, torch.arange(len(self.large)))[at]
             at = at[at >= 0]
@@ -618,11 +609,10 @@ def _pairs(
     pairing: Pairing,
     size: int,
     generator: torch.Generator,
-    shuffled: Callable[[int], Tensor],
 ) -> Iterator[tuple[Batch, int]]:
     """Yield the batches of one pass over the larger side, each with its number of rows of this side."""
     number = len(embeddings.query if pairing.turned else embeddings.candidate)
-    large, small, left_over_rows, beside = pairing.drawn(number, generator, shuffled)
+    large, small, left_over_rows, beside = pairing.drawn(number, generator)
     numbered = torch.arange(len(large)) // size
     batches = int(numbered[-1]) + 1
     left_over, distinct = [left_over_rows] * batches, [True] * batches
@@ -649,12 +639,11 @@ def _batches_of_queries(
     size: int,
     per_group: int | None,
     generator: torch.Generator,
-    shuffled: Callable[[int], Tensor],
 ) -> Iterator[Batch]:
     """Yield the batches of one pass: every query once, each with `per_group` (None: all) of its candidates."""
     groups = embeddings.groups
     members, ends = groups.candidate.argsort(stable=True), groups.candidates.cumsum(0)
-    order = shuffled(len(groups.query))
+    order = torch.randperm(len(groups.query), generator=generator)
     order = order[groups.candidates[groups.query[order]] > 0]
     for query_index in order.split(size):
         group_ids = torch.tensor(list(dict.fromkeys(groups.query[query_index].tolist())))
