@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 from torch import Tensor
@@ -21,61 +20,40 @@ WEIGHT_FILES = ("model.safetensors", "pytorch_model.bin")
 WEIGHT_FILE = re.compile(r"(model(-\d+-of-\d+)?\.safetensors|pytorch_model(-\d+-of-\d+)?\.bin)$")
 
 
-@dataclass(frozen=True)
-class StateDict:
-    """A state dict.
-
-    Args:
-        place: keys that lead to it, with dots; empty at the top.
-        tensors: tensors by name, without the removed prefixes.
-        stripped: removed prefixes, such as `module.`.
-    """
-
-    place: str
-    tensors: dict[str, Tensor]
-    stripped: tuple[str, ...] = ()
-
-
-def state_dicts(content: Any) -> list[StateDict]:
+def state_dicts(content: Any) -> list[dict[str, Tensor]]:
     """Return the state dicts in the content of a file, those under known keys first, without prefixes of wrappers.
 
     Examples:
         >>> from cocos.checkpoints.state_dicts import state_dicts
         >>> content = {"epoch": 3, "state_dict": {"module.weight": torch.ones(2, 2)}}
-        >>> [(state.place, list(state.tensors), state.stripped) for state in state_dicts(content)]
-        [('state_dict', ['weight'], ('module.',))]
+        >>> [list(tensors) for tensors in state_dicts(content)]
+        [['weight']]
     """
-    return [remove_wrappers(StateDict(place, tensors)) for place, tensors in find(content)]
+    return [remove_wrappers(tensors) for tensors in find(content, 0, set())]
 
 
-def find(
-    value: Any, place: str = "", depth: int = 0, seen: set[int] | None = None
-) -> Iterator[tuple[str, dict[str, Tensor]]]:
-    """Yield the dictionaries of tensors in a value and their places, each once: content may refer to itself."""
-    seen = set() if seen is None else seen
+def find(value: Any, depth: int, seen: set[int]) -> Iterator[dict[str, Tensor]]:
+    """Yield the dictionaries of tensors in a value, each once: content may refer to itself."""
     if id(value) in seen or not isinstance(value, dict | list | tuple):
         return
     seen.add(id(value))
     if isinstance(value, dict):
         tensors = {key: item for key, item in value.items() if isinstance(key, str) and isinstance(item, Tensor)}
         if any(tensor.ndim for tensor in tensors.values()):
-            yield place, tensors
+            yield tensors
         order = {key: number for number, key in enumerate(KNOWN_KEYS)}
         items = sorted(value.items(), key=lambda item: order.get(item[0], len(order)))
+        values = [item for key, item in items if not str(key).lower().startswith(NOT_OF_THE_MODEL)]
     else:
-        items = [(number, item) for number, item in enumerate(value) if isinstance(item, dict)]
-    for key, item in items if depth < MAX_DEPTH else ():
-        if not str(key).lower().startswith(NOT_OF_THE_MODEL):
-            yield from find(item, f"{place}.{key}" if place else str(key), depth + 1, seen)
+        values = [item for item in value if isinstance(item, dict)]
+    for item in values if depth < MAX_DEPTH else ():
+        yield from find(item, depth + 1, seen)
 
 
-def remove_wrappers(state: StateDict) -> StateDict:
+def remove_wrappers(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
     """Remove the prefixes of wrappers from all names, unless two names would become one."""
-    bare = {WRAPPERS.sub("", name): tensor for name, tensor in state.tensors.items()}
-    if len(bare) < len(state.tensors) or bare.keys() == state.tensors.keys():
-        return state
-    prefixes = dict.fromkeys(f"{match[1]}." for name in state.tensors for match in WRAPPERS.finditer(name))
-    return StateDict(state.place, bare, tuple(prefixes))
+    bare = {WRAPPERS.sub("", name): tensor for name, tensor in tensors.items()}
+    return bare if len(bare) == len(tensors) else tensors
 
 
 def weight_files(folder: File) -> list[str]:

@@ -75,9 +75,9 @@ def sniff(file: File) -> bool:
 
 def find(file: File) -> ClassVectors | None:
     """Return the class vectors in the state dicts of a file, or None: proxies before class weights, else the last."""
-    for state in state_dicts(file.content):
+    for tensors in state_dicts(file.content):
         matrices = []
-        for name, tensor in state.tensors.items():
+        for name, tensor in tensors.items():
             if tensor.ndim != 2 or not tensor.is_floating_point() or min(tensor.shape) < 2:
                 continue
             if COLUMNS.search(name):

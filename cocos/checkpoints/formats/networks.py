@@ -14,8 +14,7 @@ STAGES = (1, 2, 3, 4)
 
 def find_state(content: Any, *names: str) -> dict[str, Tensor]:
     """Return the first state dict in the content of a file that has all these names; empty if absent."""
-    states = (state.tensors for state in state_dicts(content))
-    return next((tensors for tensors in states if tensors.keys() >= set(names)), {})
+    return next((tensors for tensors in state_dicts(content) if tensors.keys() >= set(names)), {})
 
 
 def part(state: State, name: str) -> dict[str, Tensor]:
