@@ -25,7 +25,7 @@ ENCODER = "small_towers"
 
 
 def sniff(file: File) -> bool:
-    """A torch file with a `cocos` record."""
+    """Recognise a torch file with a `cocos` record."""
     return "cocos" in file.record
 
 
@@ -63,7 +63,7 @@ def load(file: File, data: Any = None) -> Checkpoint:
 
 
 def find_data(name: str, arguments: dict, data: Any) -> training_data.Source:
-    """Return the given data, of the recorded kind unless another is recognised; or the recorded data."""
+    """Return the source of `--data`, of the recorded kind unless another is recognised; or the recorded data."""
     if data is None:
         return training_data.source(name, **arguments)
     if training_data.sniff(Path(data)) is not None:

@@ -16,22 +16,22 @@ CHANNELS_PER_NORM = 8  # channels of one group of a group norm
 
 
 def pieces(caption: str, buckets: int) -> list[int]:
-    """Hash the words of a caption and their n-grams of UTF-8 bytes, to at least one whole number below `buckets`.
+    """Hash the words of a caption and their n-grams of UTF-8 bytes, to one or more integers below `buckets`.
 
     The hash is CRC-32: the same in every process and on every machine, as the built-in `hash` is not. Case is folded.
     """
-    found = []
+    ngrams = []
     for word in caption.casefold().split() or [""]:
-        marked = b"<" + word.encode() + b">"
-        found += [marked, *(marked[i : i + n] for n in NGRAM_LENGTHS for i in range(len(marked) - n + 1))]
-    return [crc32(piece) % buckets for piece in found]
+        text = b"<" + word.encode() + b">"
+        ngrams += [text, *(text[i : i + n] for n in NGRAM_LENGTHS for i in range(len(text) - n + 1))]
+    return [crc32(ngram) % buckets for ngram in ngrams]
 
 
 class SmallTowers(nn.Module):
     """A convolutional image tower, and a text tower that averages the vectors of hashed n-grams.
 
-    Group norms see one image at a time, and a bag has no padding: an embedding never depends on its
-    neighbours, neither here nor in training.
+    Group normalisation uses one image at a time, and a bag has no padding, so that an embedding is independent of the
+    rest of its batch, also in training.
 
     Args:
         width: of the joint space.
@@ -77,6 +77,6 @@ class SmallTowers(nn.Module):
     def _captions(self, captions: Sequence[str]) -> Tensor:
         bags = [pieces(caption, self.buckets) for caption in captions]
         device = self.bag.weight.device
-        everything = torch.tensor([bucket for bag in bags for bucket in bag], device=device)
-        starts = torch.tensor([0, *accumulate(len(bag) for bag in bags[:-1])], device=device)
-        return normalize(self.caption(self.bag(everything, starts)), dim=1)
+        ids = torch.tensor([bucket for bag in bags for bucket in bag], device=device)
+        offsets = torch.tensor([0, *accumulate(len(bag) for bag in bags[:-1])], device=device)
+        return normalize(self.caption(self.bag(ids, offsets)), dim=1)

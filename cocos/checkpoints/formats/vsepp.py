@@ -63,7 +63,7 @@ class GRUText(nn.Module):
 class FeatureTower(nn.Module):
     """VSE++ on precomputed features: one linear layer."""
 
-    kind, items_at_once, example = "features", 512, "one vector for each image, (n, {width})"
+    kind, items_at_once = "features", 512
 
     def __init__(self, state: State):
         super().__init__()
@@ -72,7 +72,7 @@ class FeatureTower(nn.Module):
 
     def prepare(self, features: Any) -> Tensor:
         """Check features, (N, F)."""
-        return check_features(torch.as_tensor(features), 2, self.fc.in_features, "(n, {})")
+        return check_features(features, ("n", self.fc.in_features))
 
     def forward(self, features: Tensor) -> Tensor:
         """Encode features, (N, F), to (N, D)."""
@@ -131,7 +131,7 @@ class RegionTower(FeatureTower):
 
     def prepare(self, features: Any) -> Tensor:
         """Check region features, (N, regions, F)."""
-        return check_features(torch.as_tensor(features), 3, self.fc.in_features, "(n, regions, {})")
+        return check_features(features, ("n", "regions", self.fc.in_features))
 
     def forward(self, features: Tensor) -> Tensor:
         """Encode region features, (N, regions, F), to (N, D)."""
@@ -145,10 +145,12 @@ class RegionTower(FeatureTower):
         return image if self.bn is None else self.bn(image)
 
 
-def check_features(features: Tensor, ndim: int, width: int, expected: str) -> Tensor:
+def check_features(features: Any, expected: tuple) -> Tensor:
     """Refuse features of another shape."""
-    if features.ndim != ndim or features.shape[-1] != width:
-        raise InputError(f"image features {tuple(features.shape)}, expected {expected.format(width)}")
+    features = torch.as_tensor(features)
+    if features.ndim != len(expected) or features.shape[-1] != expected[-1]:
+        shape = ", ".join(map(str, expected))
+        raise InputError(f"image features {tuple(features.shape)}, expected ({shape})")
     return features
 
 
@@ -175,7 +177,7 @@ class TwoTowers(nn.Module):
 
 
 def sniff(file: File) -> bool:
-    """Two towers with the names of the published code, and the options of its training script."""
+    """Recognise two towers with the names of the published code, and the options of its training script."""
     model = file.record.get("model")
     if not isinstance(file.record.get("opt"), NAMESPACES) or not isinstance(model, list | tuple) or len(model) != 2:
         return False
@@ -191,13 +193,12 @@ def load(file: File, data: Any = None) -> Checkpoint:
     switches = {name: str(options.get(name)).lower() in {"true", "1"} for name in SWITCHES}
     graph, raw = any(key.startswith("Rs_GCN_") for key in image), any(key.startswith("cnn.") for key in image)
     image = rename_backbone(image) if raw else image
-    name, option, parameter = LOSSES.get(options.get("criterion") or "triplet", (None, "", ""))
+    loss, option, parameter = LOSSES.get(options.get("criterion") or "triplet", (None, "", ""))
     value = recorded.number(options.get(option))
-    parameters = {} if value is None else {parameter: value}
-    names = ("triplet", "triplet_sh") if name == "triplet" else (name,)
-    if name == "triplet" and switches["max_violation"]:
-        name = "triplet_sh"
-    folder = find_data(file, options, data)
+    losses = ("triplet", "triplet_sh") if loss == "triplet" else (loss,)
+    if loss == "triplet" and switches["max_violation"]:
+        loss = "triplet_sh"
+    folder = find_data(options, data)
     refusal = explain_refusal(file, image, text, options)
 
     def encoder() -> nn.Module:
@@ -223,8 +224,8 @@ def load(file: File, data: Any = None) -> Checkpoint:
         encoder=encoder,
         settings=None,  # the vocabulary is not in the file
         training=None if folder is None else training_data.find(folder),
-        recorded=dict.fromkeys(names, parameters) if parameters else {},
-        trained_with=name,
+        recorded={} if value is None else dict.fromkeys(losses, {parameter: value}),
+        trained_with=loss,
         notes=(refusal,) if refusal else (),
     )
 
@@ -237,8 +238,8 @@ def rename_backbone(image: State) -> dict[str, Tensor]:
     backbone = {key.replace("module.", "", 1): value for key, value in part(image, "cnn").items()}
     if "classifier.1.weight" in backbone and "classifier.0.weight" not in backbone:
         backbone = {OLD_LAYER.sub(lambda match: f"classifier.{int(match[1]) - 1}.", k): v for k, v in backbone.items()}
-    kept = {key: value for key, value in image.items() if not key.startswith("cnn.")}
-    return kept | {f"cnn.{key}": value for key, value in backbone.items()}
+    layers = {key: value for key, value in image.items() if not key.startswith("cnn.")}
+    return layers | {f"cnn.{key}": value for key, value in backbone.items()}
 
 
 def explain_refusal(file: File, image: State, text: State, options: dict[str, Any]) -> str:
@@ -250,34 +251,37 @@ def explain_refusal(file: File, image: State, text: State, options: dict[str, An
         return f"{file.path}: trained with measure 'order', whose scores are no cosines; expected measure 'cosine'"
     if options.get("cross_attn") is not None:
         return f"{file.path}: trained with cross attention ({options['cross_attn']}), without embeddings of images"
-    known = {"cnn.layer4.0.conv1.weight", "cnn.classifier.0.weight"}
-    if any(key.startswith("cnn.") for key in image) and not known & image.keys():
+    backbones = {"cnn.layer4.0.conv1.weight", "cnn.classifier.0.weight"}
+    if any(key.startswith("cnn.") for key in image) and not backbones & image.keys():
         return f"{file.path}: cnn_type {options.get('cnn_type')!r}, expected a ResNet or VGG"
     return ""
 
 
-def find_data(file: File, options: dict[str, Any], data: Any) -> Path | None:
-    """Return the folder of the data: the given one, or the recorded one if it is on this machine."""
+def find_data(options: dict[str, Any], data: Any) -> Path | None:
+    """Return the folder of the data: from `--data`, or the recorded one if it is on this machine."""
     name = str(options.get("data_name") or "")
     if data is not None:
         inner = Path(data) / name
         return inner if name and inner.exists() and training_data.sniff(inner) else Path(data)
-    place = Path(str(options.get("data_path") or "")) / name
-    return place if options.get("data_path") and place.is_dir() else None
+    folder = Path(str(options.get("data_path") or "")) / name
+    return folder if options.get("data_path") and folder.is_dir() else None
 
 
-def read_words(file: File, options: dict[str, Any], folder: Path | None, size: int) -> dict[str, int]:
+def read_words(file: File, options: dict[str, Any], data: Path | None, size: int) -> dict[str, int]:
     """Read the vocabulary of the training, next to the data or to the checkpoint."""
-    folder = file.path.parent if folder is None else folder if folder.is_dir() else folder.parent
+    folder = file.path.parent if data is None else data if data.is_dir() else data.parent
     name = str(options.get("data_name") or folder.name)
-    places = [folder, folder.parent, folder / "vocab", folder.parent / "vocab"]
-    places.append(folder.resolve().parent.parent / "vocab")  # as published: data/f30k_precomp and vocab
-    places += [Path(options["vocab_path"])] if isinstance(options.get("vocab_path"), str) else []
-    for place in [*places, file.path.parent]:
-        for suffix in (".pkl", ".json"):
-            if (path := place / f"{name}_vocab{suffix}").is_file():
-                return vocabulary.read(path, size)
-    raise InputError(
-        f"{file.path}: its vocabulary of {size} words, {name}_vocab.pkl or {name}_vocab.json, is not in {folder}; "
-        "copy it there"
-    )
+    folders = [folder, folder.parent, folder / "vocab", folder.parent / "vocab"]
+    folders.append(folder.resolve().parent.parent / "vocab")  # as published: data/f30k_precomp and vocab
+    folders += [Path(options["vocab_path"])] if isinstance(options.get("vocab_path"), str) else []
+    paths = [
+        directory / f"{name}_vocab{suffix}"
+        for directory in (*folders, file.path.parent)
+        for suffix in (".pkl", ".json")
+    ]
+    if (path := next(filter(Path.is_file, paths), None)) is None:
+        raise InputError(
+            f"{file.path}: its vocabulary of {size} words, {name}_vocab.pkl or {name}_vocab.json, is not in {folder}; "
+            "copy it there"
+        )
+    return vocabulary.read(path, size)
