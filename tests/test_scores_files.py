@@ -139,8 +139,8 @@ def test_arrays_are_read(tmp_path):
     assert torch.equal(found.scores, torch.from_numpy(scores)) and torch.equal(found.positive, torch.eye(3, 4) > 0)
     np.savez(tmp_path / "groups.npz", scores=scores, query_group=["a", "b", "c"], candidate_group=["a", "b", "c", "a"])
     assert cocos.open(tmp_path / "groups.npz").embed().positive.sum() == 4
-    np.save(tmp_path / "square.npy", np.asfortranarray(scores[:, :3]))
-    square = cocos.open(tmp_path / "square.npy").embed()
+    np.savez(tmp_path / "square.npz", scores=np.asfortranarray(scores[:, :3]))
+    square = cocos.open(tmp_path / "square.npz").embed()
     assert torch.equal(square.scores, torch.from_numpy(scores[:, :3])) and torch.equal(
         square.positive, torch.eye(3) > 0
     )

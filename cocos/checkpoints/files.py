@@ -408,8 +408,11 @@ def describe(file: File) -> str:
     if file.kind == "pickle" and file.wanted_names:
         raise UnsafeFile(explain_refusal(file, ""))
     if file.kind == "npy":
-        both = f"numpy.savez('embeddings.npz', query=numpy.load({str(path)!r}), candidate=numpy.load('...'))"
-        return f"{path} is a single numpy array of one side; save both sides in one file: {both}"
+        array = f"numpy.load({str(path)!r})"
+        return (
+            f"{path} is one numpy array; save both sides in one file, numpy.savez('embeddings.npz', query={array}, "
+            f"candidate=...), or a matrix of scores, numpy.savez('scores.npz', scores={array}, positive=...)"
+        )
     if file.kind in ADVICE:
         return f"{path} {ADVICE[file.kind]}"
     if file.kind == "npz":

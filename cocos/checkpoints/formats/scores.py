@@ -1,4 +1,4 @@
-"""Scores without vectors: a matrix in .npz, .npy or .safetensors; a long table; a TREC run.
+"""Scores without vectors: a matrix in .npz or .safetensors; a long table; a TREC run.
 
 A table has the columns `query, candidate, score, label[, logq]`. A run has lines `query Q0 candidate rank score tag`.
 Its judgements are next to it or given as `--data`: TREC's `query 0 candidate grade`, the folder of a BEIR data set, or
@@ -13,16 +13,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from cocos.base.errors import InputError, nearest
 from cocos.checkpoints.checkpoint import Checkpoint, holding
-from cocos.checkpoints.files import File, reading
+from cocos.checkpoints.files import File
 from cocos.checkpoints.formats import embeddings
 from cocos.data import tables
-from cocos.embeddings.matrices import npy_header
 from cocos.embeddings.scored import NO_BATCHES, Scores
 
 ARRAYS = ("scores", "positive", "negative", "query_group", "candidate_group", "logq", "reference", "grade")
@@ -53,18 +51,10 @@ class ListedNames:
 
 
 def sniff(file: File) -> bool:
-    """Recognise an array of scores, a table with a column of scores, or a TREC run."""
+    """Recognise an array `scores`, a table with a column of scores, or a TREC run."""
     if file.kind in {"npz", "safetensors"} or (file.kind == "torch" and isinstance(file.content, dict)):
         names = set(embeddings.names_in(file))
         return "scores" in names and not {"query", "candidate", "embeddings"} & names
-    if file.kind == "npy":
-        # Candidate i can be the positive of query i; an array that is not square is one side of embeddings.
-        with open(file.path, "rb") as stream:
-            try:
-                shape, _, dtype = npy_header(stream)
-            except Exception:  # numpy has several for a damaged header
-                return False
-        return len(shape) == 2 and shape[0] == shape[1] and dtype.kind in "fiu"
     if file.kind not in TEXT_KINDS:
         return False
     columns = tables.column_names(file.path)
@@ -110,10 +100,6 @@ def load(file: File, data=None) -> Checkpoint:
 
 def read_matrix(file: File) -> Scores:
     """Read a matrix of scores, and its masks, groups and other arrays."""
-    if file.kind == "npy":
-        with reading(file):
-            matrix = np.ascontiguousarray(np.load(file.path, allow_pickle=False))
-        return Scores(embeddings.tensor(file, "scores", matrix))
     names = embeddings.names_in(file)
     for name in names:
         if name not in ARRAYS:
