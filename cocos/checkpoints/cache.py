@@ -41,23 +41,23 @@ def folder() -> Path | None:
     return base / "cocos" / "embeddings" if base.is_absolute() else None
 
 
-def embeddings(about: Mapping[str, str], total: int, encode: Callable[[], Tensor]) -> Tensor:
-    """Return the rows of an encoder, (total, D) float32, from the cache, or encode and keep them.
+def embeddings(key: Mapping[str, str], total: int, encode: Callable[[], Tensor]) -> Tensor:
+    """Return the rows of an encoder, (total, D) float32, from the cache, or encode and store them.
 
     Args:
-        about: everything that the rows depend on, such as the hashes of model and data; empty: nothing is kept.
+        key: everything that the rows depend on, such as the hashes of model and data; empty: the cache is not used.
         total: number of rows.
         encode: returns the rows; called if they are not in the cache.
     """
-    place = folder() if about else None
-    if place is None:
+    directory = folder() if key else None
+    if directory is None:
         return encode()
     versions = {}
     for name in PACKAGES:
         with suppress(metadata.PackageNotFoundError):
             versions[name] = metadata.version(name)
-    key = hashlib.sha256(json.dumps([dict(about), versions], sort_keys=True).encode()).hexdigest()
-    path = place / f"{key}.safetensors"
+    name = hashlib.sha256(json.dumps([dict(key), versions], sort_keys=True).encode()).hexdigest()
+    path = directory / f"{name}.safetensors"
     try:
         with safe_open(path, "pt") as tensors:
             rows = tensors.get_tensor("rows")
@@ -69,10 +69,10 @@ def embeddings(about: Mapping[str, str], total: int, encode: Callable[[], Tensor
         logger.warning("note: cache: %s is damaged (%s) and is encoded again", path, " ".join(str(error).split())[:100])
     rows = encode()
     try:
-        place.mkdir(mode=0o700, parents=True, exist_ok=True)
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         with writing.replacing(path) as temporary:
             safetensors.torch.save_file({"rows": rows.contiguous()}, temporary)
     except (OSError, SafetensorError) as error:
         reason = unreachable(error) if isinstance(error, OSError) else str(error)
-        logger.warning("note: cache %s cannot be written (%s); nothing is kept", place, reason)
+        logger.warning("note: cache %s cannot be written (%s)", directory, reason)
     return rows

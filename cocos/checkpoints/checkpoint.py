@@ -117,9 +117,9 @@ class Checkpoint:
             object.__setattr__(self, "splits", self.training.splits)
 
     @classmethod
-    def of(cls, file: File, format: str, contents: dict, **more: Any) -> "Checkpoint":
-        """Return the checkpoint of a file or folder, with its path and hash; `more` are other fields."""
-        return cls(file.path, file.sha256, format, contents, **more)
+    def of(cls, file: File, format: str, contents: dict, **fields: Any) -> "Checkpoint":
+        """Return the checkpoint of a file or folder, with its path and hash, and further fields."""
+        return cls(file.path, file.sha256, format, contents, **fields)
 
     def __repr__(self):
         splits = f", splits={'/'.join(self.splits)}" if self.splits else ""
@@ -188,7 +188,7 @@ class Checkpoint:
         )
 
     def _cache_key(self) -> dict[str, str] | None:
-        """Return all that the encoder depends on; None for code of the user."""
+        """Return everything that the encoder depends on; None for user code."""
         if not self.sha256 or self.format == "own":
             return None
         settings = getattr(self.model, "identity", "") if self.settings is None else self.settings
@@ -212,29 +212,34 @@ class Checkpoint:
             The loss, and a text with the source of each parameter.
         """
         # A file can only name built-in losses, the user also code.
-        asked = (self.trained_with or self.begin_with) if name is None else name
-        name = losses.find_file(asked) if name is None else losses.canonical(asked)
-        implied = losses.implied_parameters(asked)
-        usable, given = losses.parameter_names(name) or set(), losses.qualify(name, dict(parameters or {}))
+        alias = (self.trained_with or self.begin_with) if name is None else name
+        name = losses.find_file(alias) if name is None else losses.canonical(alias)
+        implied = losses.implied_parameters(alias)
+        accepted = losses.parameter_names(name) or set()
+        user_parameters = losses.qualify(name, dict(parameters or {}))
         recorded = dict(self.recorded.get(name, {}))
-        if (twin := losses.counterpart(name)) and not recorded:  # the same loss under the names of a library
-            values = self.recorded.get(twin, {})
-            recorded = losses.qualify(name, {key: value for key, value in values.items() if key in usable})
+        if (equivalent := losses.counterpart(name)) and not recorded:  # the same loss under the names of a library
+            values = self.recorded.get(equivalent, {})
+            recorded = losses.qualify(name, {key: value for key, value in values.items() if key in accepted})
         for term, values in self.recorded.items():
-            recorded |= {f"{term}.{key}": value for key, value in values.items() if f"{term}.{key}" in usable}
-        if {"temperature", "scale"} & given.keys():  # two names of one number: a given one replaces both
+            recorded |= {f"{term}.{key}": value for key, value in values.items() if f"{term}.{key}" in accepted}
+        if {"temperature", "scale"} & user_parameters.keys():  # two names of one number: the user's replaces both
             recorded = {key: value for key, value in recorded.items() if key not in {"temperature", "scale"}}
-        if {"temperature", "scale"} & (recorded.keys() | given.keys()):
+        if {"temperature", "scale"} & (recorded.keys() | user_parameters.keys()):
             implied = {key: value for key, value in implied.items() if key not in {"temperature", "scale"}}
-        loss = losses.load(name, implied | recorded | given)
-        origin = []
+        loss = losses.load(name, implied | recorded | user_parameters)
+        texts = []
         for key, value in loss.parameters.items():
-            where = "given" if key in given else f"recorded in {self.recorder}" if key in recorded else "default"
-            shown = ",".join(map(str, value)) if isinstance(value, tuple) else value
-            origin.append(f"{key} {shown} ({where}{f' of {asked}' if where == 'default' and key in implied else ''})")
-        if name in losses.names() and name != asked.strip().lower().replace("-", "_"):
-            return loss, f"asked for as {asked}: {', '.join(origin) or 'no parameters'}"
-        return loss, ", ".join(origin) or "no parameters given"
+            if key in user_parameters:
+                source = "given"
+            elif key in recorded:
+                source = f"recorded in {self.recorder}"
+            else:
+                source = f"default of {alias}" if key in implied else "default"
+            texts.append(f"{key} {','.join(map(str, value)) if isinstance(value, tuple) else value} ({source})")
+        if name in losses.names() and name != alias.strip().lower().replace("-", "_"):
+            return loss, f"asked for as {alias}: {', '.join(texts) or 'no parameters'}"
+        return loss, ", ".join(texts) or "no parameters given"
 
     def queries_only(self, loss: losses.Loss) -> bool:
         """Return whether the checkpoint was trained with this loss, in one direction."""
@@ -242,12 +247,15 @@ class Checkpoint:
 
     def identity(self) -> dict[str, str]:
         """Return the provenance: path, sha256 and format; size and time of a mapped file; the data."""
-        more: dict[str, Any] = {} if self.dims is None else {"checkpoint_dims": self.dims}
-        more |= {"checkpoint_mapped": f"{self.mapped[0].size} {self.mapped[0].time}"} if self.mapped else {}
-        if self.training is not None:
-            more |= {"data_path": str(self.training.path or ""), "data_kind": self.training.kind}
-        return more | {
+        attributes: dict[str, Any] = {
             "checkpoint_path": os.fsencode(self.path).decode("utf-8", "replace"),
             "checkpoint_sha256": self.sha256,
             "checkpoint_format": self.format,
         }
+        if self.dims is not None:
+            attributes["checkpoint_dims"] = self.dims
+        if self.mapped:
+            attributes["checkpoint_mapped"] = f"{self.mapped[0].size} {self.mapped[0].time}"
+        if self.training is not None:
+            attributes |= {"data_path": str(self.training.path or ""), "data_kind": self.training.kind}
+        return attributes
