@@ -65,7 +65,7 @@ def written(folder, name):
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_class_vectors_are_found_and_count(tmp_path, name):
+def test_class_vectors_are_counted(tmp_path, name):
     _, format, rows, trained_with = FILES[name]
     found = cocos.open(written(tmp_path, name))
     assert (found.format, found.trained_with) == (format, trained_with)
@@ -78,7 +78,7 @@ def test_class_vectors_are_found_and_count(tmp_path, name):
     cocos.measures.count(found, cocos.losses.load(trained_with or "normalized_softmax"))
 
 
-def test_a_count_says_that_there_are_no_samples(tmp_path):
+def test_count_notes_missing_samples(tmp_path):
     path = saved(tmp_path / "metric_loss_best3.pth", {"W": COLUMNS})
     done = CliRunner().invoke(app, ["count", str(path), "--loss", "cosface", "--json"])
     assert json.loads(done.stdout)["checkpoint"]["format"] == "class_vectors" and "no samples" in done.stderr
@@ -91,7 +91,7 @@ def test_proxies_precede_class_weights(tmp_path):
     assert found.loss()[0].name == "proxynca"
 
 
-def test_a_recorded_margin_and_scale_are_the_defaults(tmp_path):
+def test_recorded_margin_and_scale_are_defaults(tmp_path):
     content = {
         "state_dict": {"classifier.weight": ROWS},
         "hyper_parameters": {"loss": "arcface", "margin": 0.4, "scale": 30},
@@ -101,7 +101,7 @@ def test_a_recorded_margin_and_scale_are_the_defaults(tmp_path):
 
 
 @pytest.mark.parametrize("form", ["softmax_fc_gpu_{}.pt", "checkpoint_gpu_{}.pt", "rank_{}_softmax_weight.pt"])
-def test_shards_are_joined_in_the_order_of_their_ranks(tmp_path, form):
+def test_ranks_are_joined_in_order(tmp_path, form):
     parts = [torch.full((3 - (rank > 1), 4), float(rank)) for rank in range(11)]
     for rank, part in enumerate(parts):
         content = {"state_dict_softmax_fc": {"weight": part}} if "checkpoint" in form else {"weight": part}
@@ -114,7 +114,7 @@ def test_shards_are_joined_in_the_order_of_their_ranks(tmp_path, form):
     assert any(f"{11} ranks" in note for note in found.notes)
 
 
-def test_a_rank_that_is_missing_or_does_not_fit_is_named(tmp_path):
+def test_missing_or_wrong_rank_is_named(tmp_path):
     first = saved(tmp_path / "softmax_fc_gpu_0.pt", {"weight": drawn(3, 4)})
     other = saved(tmp_path / "softmax_fc_gpu_2.pt", {"weight": drawn(3, 4)})
     with pytest.raises(InputError, match="rank 1 is missing"):
@@ -136,7 +136,7 @@ def test_a_rank_that_is_missing_or_does_not_fit_is_named(tmp_path):
         ({"W": torch.full((8, 30), float("nan"))}, "NaN"),
     ],
 )
-def test_class_vectors_that_cannot_be_are_named(tmp_path, content, said):
+def test_unusable_class_vectors_are_refused(tmp_path, content, said):
     with pytest.raises(InputError, match=said):
         cocos.open(saved(tmp_path / "loss.pth", content)).embed()
 
@@ -161,7 +161,7 @@ def test_class_vectors_that_cannot_be_are_named(tmp_path, content, said):
     ],
     ids=lambda content: next(iter(content)),
 )
-def test_other_files_are_not_taken_for_class_vectors(tmp_path, content):
+def test_other_matrices_are_not_class_vectors(tmp_path, content):
     file = File(saved(tmp_path / "loss.pth", content))
     found = formats.find(file)
     assert found is None or found.__name__.endswith(".embeddings")
@@ -193,7 +193,7 @@ def planted(path, content):
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_a_planted_command_is_refused_by_name(tmp_path, name, monkeypatch):
+def test_planted_command_is_refused(tmp_path, name, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(UnsafeFile, match=r"loading it would run \w+\.system"):
         cocos.open(planted(tmp_path / "loss.pth", FILES[name][0]))
@@ -211,7 +211,7 @@ OTHER_NAMES = {
 
 
 @pytest.mark.parametrize("name", OTHER_NAMES)
-def test_embeddings_under_the_names_of_other_code_are_read_with_a_note(tmp_path, name):
+def test_embeddings_with_other_names_are_read(tmp_path, name):
     content, directions = OTHER_NAMES[name]
     found = cocos.open(saved(tmp_path / "a.pt", content))
     embeddings = found.embed(device="cpu")
@@ -233,7 +233,7 @@ def test_embeddings_under_the_names_of_other_code_are_read_with_a_note(tmp_path,
         {"features": drawn(30), "labels": torch.arange(30)},
     ],
 )
-def test_other_names_with_other_shapes_are_not_guessed(tmp_path, content):
+def test_other_names_with_wrong_shapes_are_refused(tmp_path, content):
     assert formats.find(File(saved(tmp_path / "a.pt", content))) is None
 
 

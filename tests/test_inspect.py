@@ -1,4 +1,4 @@
-"""`cocos inspect` says what any checkpoint holds, and `count` starts from what it records."""
+"""The document of `cocos inspect`, and recorded settings as the defaults of `cocos count`."""
 
 import argparse
 import json
@@ -51,7 +51,7 @@ def lightning(tmp_path):
     return tmp_path / "last.ckpt"
 
 
-def test_a_checkpoint_of_an_unknown_architecture_with_proxies_is_listed(lightning):
+def test_unknown_architecture_with_proxies_is_listed(lightning):
     found = about(lightning)
     assert [(each["name"], each["shape"], each["dtype"]) for each in found["tensors"]] == [
         ("state_dict.model.0.weight", [512, 8], "float32"),
@@ -69,14 +69,14 @@ def test_a_checkpoint_of_an_unknown_architecture_with_proxies_is_listed(lightnin
     assert (found["format"], found["advice"]) == ("class_vectors", None) and "next: cocos count" in text
 
 
-def test_long_lists_are_bounded(tmp_path):
+def test_long_list_is_shortened(tmp_path):
     torch.save({f"layer.{k}.weight": drawn(1) for k in range(200)}, tmp_path / "a.pt")
     assert len(about(tmp_path / "a.pt")["tensors"]) == 200
     text = call("inspect", tmp_path / "a.pt").stdout
     assert "and 176 more tensors (--json)" in text and text.count("shape [1], dtype float32") == 24
 
 
-def test_count_says_what_it_took_from_the_file(tmp_path):
+def test_count_prints_recorded_temperature(tmp_path):
     sides = {"query": drawn(40, 4).numpy(), "candidate": drawn(40, 4).numpy() + 1}
     np.savez(tmp_path / "a.npz", **sides, temperature=np.float32(0.07))
     tensors = {name: torch.from_numpy(side) for name, side in sides.items()}
@@ -89,7 +89,7 @@ def test_count_says_what_it_took_from_the_file(tmp_path):
     assert json.loads(given.stdout)["loss"]["parameters"] == {"temperature": 0.1}
 
 
-def test_scale_and_bias_of_siglip_beside_the_rows_are_counted_with(tmp_path):
+def test_siglip_arrays_give_loss_and_parameters(tmp_path):
     sides = {"query": drawn(40, 4).numpy(), "candidate": drawn(40, 4).numpy() + 1}
     np.savez(tmp_path / "a.npz", **sides, logit_scale=np.float32(math.log(40)), logit_bias=np.float32(-12.5))
     done = call("count", tmp_path / "a.npz", "--json")
@@ -98,12 +98,12 @@ def test_scale_and_bias_of_siglip_beside_the_rows_are_counted_with(tmp_path):
     assert "not used" not in done.stderr
 
 
-def test_a_model_function_starts_from_what_its_checkpoint_records(lightning):
+def test_model_function_uses_recorded_settings(lightning):
     found = cocos.open(lightning, model=lambda content: torch.nn.Identity())
     assert found.loss("ntxent")[1] == "temperature 0.05 (recorded in the checkpoint)"
 
 
-def test_arrays_without_the_names_of_embeddings_are_listed(tmp_path):
+def test_unknown_arrays_are_listed(tmp_path):
     np.savez(tmp_path / "a.npz", layer=np.zeros((5, 3), np.float16), y=np.arange(5))
     found = about(tmp_path / "a.npz")
     assert [(each["name"], each["shape"]) for each in found["tensors"]] == [("layer", [5, 3]), ("y", [5])]
@@ -143,7 +143,7 @@ def scripted(path):
     ],
     ids=["torch", "legacy", "pickle", "training_args.bin"],
 )
-def test_what_needs_code_is_refused_with_what_to_do(tmp_path, write, said):
+def test_file_with_code_is_refused(tmp_path, write, said):
     path = tmp_path / "training_args.bin"
     write(path)
     for command in (("inspect", path), ("inspect", path, "--json"), ("count", path)):
@@ -155,7 +155,7 @@ def test_what_needs_code_is_refused_with_what_to_do(tmp_path, write, said):
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
-def test_a_program_gets_its_advice(tmp_path):
+def test_torchscript_gets_advice(tmp_path):
     """Its pickle imports names of torch.jit, which is no reason to call it an attack."""
     scripted(tmp_path / "a.pt")
     for command in ("inspect", "count"):
@@ -164,14 +164,14 @@ def test_a_program_gets_its_advice(tmp_path):
         assert "which runs code when loaded; save tensors instead: torch.save(model.state_dict()" in done.stderr
 
 
-def test_keys_that_are_no_text_are_listed(tmp_path):
+def test_keys_without_text_are_listed(tmp_path):
     torch.save({(1, 2): torch.ones(1), "a\x1b[2J": 1}, tmp_path / "a.pt")
     assert about(tmp_path / "a.pt")["tensors"][0]["name"] == "(1, 2)"
     assert "\x1b" not in call("inspect", tmp_path / "a.pt").stdout
 
 
 @pytest.mark.parametrize("content", [b"", b"some words", b"PK\x03\x04 cut short", bytes(range(256)) * 4])
-def test_what_cannot_be_read_is_refused(tmp_path, content):
+def test_unreadable_file_is_refused(tmp_path, content):
     (tmp_path / "a.pt").write_bytes(content)
     done = call("inspect", tmp_path / "a.pt")
     assert (done.exit_code, done.stdout) == (2, "") and done.stderr.count("\n") == 1
@@ -184,7 +184,7 @@ def test_class_vectors_have_reason_and_command(lightning):
     assert document["next"] == f"cocos count {lightning} --loss proxynca"
 
 
-def test_progress_score_scale_and_bias_are_read(tmp_path):
+def test_progress_and_loss_settings_are_read(tmp_path):
     best = {"ModelCheckpoint{'monitor': 'val'}": {"monitor": "val", "best_model_score": torch.tensor(0.5)}}
     state = {"similarity_weight": torch.tensor([70.0]), "similarity_bias": torch.tensor([-4.0]), "w": drawn(2, 2)}
     content = {"epoch": 3, "best_rsum": 401.5, "model_state": state, "callbacks": best}
@@ -209,7 +209,7 @@ def run(folder):
     return folder
 
 
-def test_a_run_lists_its_checkpoints_by_their_steps(tmp_path):
+def test_run_lists_checkpoints_by_step(tmp_path):
     found = about(run(tmp_path / "run"))
     assert [(each["name"], each["step"], each["format"]) for each in found["checkpoints"]] == [
         ("metric_loss_2.pth", 2, "class_vectors"),
@@ -240,29 +240,29 @@ def test_a_run_lists_its_checkpoints_by_their_steps(tmp_path):
         ("model_20260101120000123.pt", None),
     ],
 )
-def test_steps_are_read_from_names(name, step):
+def test_step_is_read_from_name(name, step):
     assert runs.read_step(Path(name)) == step
 
 
-def test_weights_of_a_folder_point_to_it(tmp_path):
+def test_weights_in_model_folder_name_folder(tmp_path):
     safetensors.torch.save_file({"w": drawn(2, 2)}, tmp_path / "model.safetensors")
     (tmp_path / "tokenizer.json").write_text("{}")
     assert about(tmp_path / "model.safetensors")["next"] == f"cocos inspect {tmp_path}"
 
 
-def test_every_format_is_on_its_page():
+def test_every_format_is_documented():
     page = (Path(__file__).parent.parent / "docs" / "howto" / "checkpoint.md").read_text("utf-8")
     listed = re.findall(r"`(\w+)`", " ".join(re.findall(r"^\| (`.*?`) \| ", page, flags=re.MULTILINE)))
     assert not {checkpoints.formats.name_of(module) for module in checkpoints.formats.FORMATS} - set(listed)
 
 
-def test_a_path_with_a_space_is_quoted_in_the_next_command(tmp_path):
+def test_path_with_space_is_quoted(tmp_path):
     torch.save({"proxies": drawn(5, 4)}, tmp_path / "my loss.pt")
     assert f"'{tmp_path / 'my loss.pt'}'" in about(tmp_path / "my loss.pt")["next"]
     assert f"'{tmp_path / 'my loss.pt'}'" in about(tmp_path)["next"]
 
 
-def test_a_folder_of_nothing_is_refused(tmp_path):
+def test_empty_folder_is_refused(tmp_path):
     done = call("inspect", tmp_path)
     assert (done.exit_code, done.stdout) == (2, "") and "no checkpoint" in done.stderr
 
@@ -283,7 +283,7 @@ def test_encoder_without_data_asks_for_data(tmp_path, monkeypatch):
     assert document["next"] == f"cocos count {folder} --data DATA --loss ntxent"
 
 
-def test_training_data_are_told_from_checkpoints(tmp_path):
+def test_training_data_is_not_a_checkpoint(tmp_path):
     path = tmp_path / "pairs.jsonl"
     path.write_text('{"anchor": "a", "positive": "b"}\n' * 3)
     found = about(path)
@@ -294,21 +294,21 @@ def test_training_data_are_told_from_checkpoints(tmp_path):
     assert "pairs" in call("inspect", path).stdout
 
 
-def test_the_table_of_a_static_model_is_not_taken_for_samples(tmp_path):
+def test_static_token_table_is_not_embeddings(tmp_path):
     safetensors.torch.save_file({"embeddings": drawn(9, 4)}, tmp_path / "model.safetensors")
     (tmp_path / "tokenizer.json").write_text("{}")
     with pytest.raises(InputError, match="static table of tokens; encode with it"):
         cocos.open(tmp_path / "model.safetensors")
 
 
-def test_arrays_that_are_training_data_are_told_from_embeddings(tmp_path):
+def test_image_arrays_are_training_data(tmp_path):
     np.savez(tmp_path / "train.npz", images=np.zeros((4, 5, 5), np.uint8), labels=np.arange(4) % 2)
     assert about(tmp_path / "train.npz")["format"] == "arrays"
     with pytest.raises(InputError, match=r"training data \(arrays\)"):
         cocos.open(tmp_path / "train.npz")
 
 
-def test_a_configuration_is_no_training_data(tmp_path):
+def test_configuration_is_not_training_data(tmp_path):
     (tmp_path / "config.json").write_text('{"in_features": 768, "activation": "tanh"}')
     done = call("inspect", tmp_path / "config.json")
     assert (done.exit_code, done.stdout) == (2, "") and "text file" in done.stderr
