@@ -42,11 +42,11 @@ class Batch:
         paired: row i of the batch is one positive pair, and the only positive of its query. Otherwise all
             candidates of the query's group are its positives.
         extra: the last `extra` candidates are hard negatives of some query, drawn with it. They are candidates of all
-            queries and ask for nothing, so that the flipped batch has none of them.
+            queries and no queries themselves, so that the flipped batch has none of them.
         beside: (b,) rows of the query side that the flipped batch has as `extra` candidates; None: no such rows.
-        dropped: copies of queries, and of candidates, that the pairs as drawn have and this batch has not.
-        turned: the batch as the other side asks, where it is not these rows exchanged: a query that is drawn with
-            several candidates asks for each of them, and is a candidate of theirs once. None: the rows exchanged.
+        dropped: number of repeated queries, and of repeated candidates, removed from the sampled pairs.
+        turned: the batch of the other direction, if it is not these rows exchanged: a row sampled with several
+            partners is a query for each of them, but one candidate. None: the rows exchanged.
 
     Examples:
         >>> batch = cocos.batches.Batch(torch.tensor([2, 0]), torch.tensor([5, 1]), paired=True)

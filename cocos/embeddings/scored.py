@@ -13,7 +13,7 @@ from cocos.embeddings import UNGIVEN, annotations, marks
 from cocos.embeddings.annotations import Groups
 from cocos.embeddings.batches import Batch, Plan
 from cocos.embeddings.scores import Pairs
-from cocos.embeddings.teachers import Teacher
+from cocos.embeddings.teachers import Teacher, read_numbers
 
 # Queries alone ask: a score is nobody's but theirs.
 DIRECTION = "q2c"
@@ -74,7 +74,7 @@ class Scores:
     marks: dict[str, Any] | None = None
 
     def __post_init__(self) -> None:
-        scores = _numbers("scores", self.scores)
+        scores = read_numbers("scores", self.scores)
         scores = scores if scores.is_floating_point() else scores.double()
         if scores.ndim != 2 or 0 in scores.shape:
             raise InputError(f"scores: shape {tuple(scores.shape)}, expected (queries, candidates)")
@@ -91,11 +91,11 @@ class Scores:
         values |= {"positive": positive, "negative": negative}
         for name in ("reference", "grade", "candidate_index"):
             if getattr(self, name) is not None:
-                values[name] = _numbers(name, getattr(self, name)).to(device)
+                values[name] = read_numbers(name, getattr(self, name)).to(device)
                 if tuple(values[name].shape) != shape:
                     raise InputError(f"{name}: shape {tuple(values[name].shape)}, expected {shape}, as the scores")
         if self.unlisted is not None:
-            values["unlisted"] = _numbers("unlisted", self.unlisted).to(device)
+            values["unlisted"] = read_numbers("unlisted", self.unlisted).to(device)
         if self.logq is not None:
             values["logq"] = self._checked_logq(shape, values.get("candidate_index")).to(scores)
         self.__dict__.update(values, notes=tuple(self.notes), marks=marks.each(self.marks, *shape))
@@ -123,7 +123,7 @@ class Scores:
 
     def _checked_logq(self, shape: tuple[int, int], index: Tensor | None) -> Tensor:
         """The log-probabilities of the candidates, (candidates,)."""
-        logq = _numbers("logq", self.logq)
+        logq = read_numbers("logq", self.logq)
         number = shape[1] if index is None else int(index.max()) + 1
         if logq.ndim != 1 or len(logq) < number or (index is None and len(logq) != number):
             raise InputError(f"logq: shape {tuple(logq.shape)}, expected ({number},), one for each candidate")
@@ -225,17 +225,6 @@ class Scores:
             teacher=teacher if teacher is None else teacher[query_index].to(self.scores.dtype),
             logq=logq if logq is None else logq.to(self.scores.dtype),
         )
-
-
-def _numbers(name: str, values: Any) -> Tensor:
-    """Values as a tensor of numbers."""
-    try:
-        numbers = torch.as_tensor(values)
-    except (TypeError, ValueError, RuntimeError):
-        raise InputError(f"{name}: {type(values).__name__}, expected an array of numbers") from None
-    if numbers.is_complex() or numbers.dtype == torch.bool:
-        raise InputError(f"{name}: dtype {numbers.dtype}, expected numbers")
-    return numbers
 
 
 def _mask(name: str, values: Any, shape: tuple[int, int]) -> Tensor:
