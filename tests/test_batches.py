@@ -432,7 +432,7 @@ def test_hard_negatives_count_the_same_held_and_in_one_pass(loss, direction, fli
         (torch.full((40, 1), -2), "negatives: -2 in row 0"),
         (
             torch.full((40, 2), 7),
-            "negatives: candidate 7 is named by query 7, whose positive it is: they share group 7",
+            "candidate 7 of query 7 is its positive",
         ),
         ("many", "negatives: str, expected rows of candidate, (40, K)"),
     ],
