@@ -13,7 +13,7 @@ from cocos.cli.options import option
 EXAMPLE = "Example: cocos audit embeddings.npz --loss ntxent -p temperature=0.05 --out suspects.csv"
 FILTER_HELP = "Filter to test, with its thresholds, such as self=0,0.1; repeatable. Also relative_margin."
 FILTERS = "guide, self, percent, factor"
-OUT_HELP = "Write all suspected pairs (.csv, .jsonl) or the Dataset (.nc) to this file."
+OUT_HELP = "Write all suspected pairs (.csv) or the Dataset (.nc) to this file."
 
 
 @app.command(epilog=EXAMPLE)
@@ -53,10 +53,10 @@ def audit(
         if name in thresholds:
             raise InputError(f"--filter {text!r}: {name} is given twice")
         thresholds[name] = [options.read_number(f"--filter {name}", number) for number in numbers.split(",") if number]
-    output.check_output(out, file, data, suffixes=(".nc", ".csv", ".jsonl"))
+    output.check_output(out, file, data, suffixes=(".nc", ".csv"))
 
     from cocos import measures, reports
-    from cocos.reports import suspects
+    from cocos.reports.layouts import write_suspects
 
     checkpoint, chosen, origin = options.open_with_loss(context, file)
     values = options.chosen(context, *options.SAMPLING)
@@ -67,7 +67,7 @@ def audit(
     items = checkpoint.items(split or "train")
     texts = items and items.texts(dataset.attrs["asks"])
     if out is not None and out.suffix != ".nc":
-        suspects.write(out, dataset, texts)
+        write_suspects(out, dataset, texts)
     else:
         output.save(dataset, out)
     output.print_result(
