@@ -71,7 +71,6 @@ class RunColumn:
         heading: above it.
         digits: decimals.
         percent: in percent: of the queries for a sum, of one for any other number.
-        legend: below the table; empty: it has none.
 
     Examples:
         >>> from cocos.counting.statistics import RunColumn
@@ -82,7 +81,6 @@ class RunColumn:
     heading: str
     digits: int = 0
     percent: bool = False
-    legend: str = ""
 
 
 @dataclass(frozen=True)
@@ -192,7 +190,7 @@ class Statistic:
 STATISTICS = (
     Statistic("contributing", "contributing negatives", by_unit=True, compared=True, numbers=(
         Number("contributing_all", row="contributing negatives per query", column="contributing", record="contributing",
-               run=RunColumn("contributing", 2, legend="contributing: contributing negatives, mean over all queries")),
+               run=RunColumn("contributing", 2)),
         Number("contributing_mean", over="any", symbol="C^A", row="of the queries with any (C^A)", column="C^A"),
         Number("idle_fraction", "part of the queries without any contributing negative", "1", value=0,
                row="queries without any, %", column="none %", scale=100),
@@ -202,17 +200,15 @@ STATISTICS = (
                row="full batch of {batch}: contributing (C^B)"),
         Number("idle", "queries without any contributing negative", "queries", how="sum", value=0, symbol="C^0",
                row="full batch of {batch}: queries without any (C^0)",
-               record="idle", run=RunColumn("idle %", percent=True,
-                                            legend="idle: queries without any contributing negative")),
+               record="idle", run=RunColumn("idle %", percent=True)),
     )),
     Statistic("relative", "negatives with a part above eps of the query's own push", compared=True, numbers=(
         Number(row="negatives with more than {percent} of the push", record="relative",
-               run=RunColumn("relative", 2, legend="relative: negatives with a part above eps of the query's own push, "
-                             "mean over all queries; the natural unit of this loss is unknown")),
+               run=RunColumn("relative", 2)),
     )),
     Statistic("effective", "effective number of negatives", compared=True, numbers=(
         Number(over="pushed", row="effective number of negatives", column="effective", record="effective",
-               run=RunColumn("effective", 1, legend="effective: exp of the entropy of the push")),
+               run=RunColumn("effective", 1)),
     )),
     Statistic("participation", "participation ratio of the negatives", numbers=(
         Number(over="pushed", row="participation ratio of the negatives"),

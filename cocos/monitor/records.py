@@ -49,14 +49,6 @@ SOURCE_METRICS = {
     "pulled": ("{} that are pulled, mean over all queries", "candidates"),
     "negatives": ("{}, mean over all queries", "candidates"),
 }
-UNPUSHED = "queries whose negatives are not pushed at all"
-
-
-def _source_column(name: str, key: str) -> RunColumn | None:
-    """Column of the part of the push on one source; the first one, in a batch, explains all."""
-    legend = "in batch %, own hard % and others: part of the push on negatives of this source"
-    own = RunColumn(f"{key.replace('_', ' ')} %", percent=True, legend=legend if key == "in_batch" else "")
-    return own if name == "push" else None
 
 
 # Numbers of one direction of a record by name, those of a count among them. A mean is over all queries, or over those
@@ -66,8 +58,8 @@ DIRECTION_NUMBERS = {
     each.record or each.name: each
     for each in (
         BATCH_NUMBERS["relative"],
-        Number("unpushed", UNPUSHED, "queries", how="sum",
-               run=RunColumn("unpushed %", percent=True, legend=f"unpushed: {UNPUSHED}")),
+        Number("unpushed", "queries whose negatives are not pushed at all", "queries", how="sum",
+               run=RunColumn("unpushed %", percent=True)),
         *(each for each in BATCH_NUMBERS.values() if each.record),
         Number("weight_negative", "share of the negatives, mean over all queries", "share"),
         Number("pulled_negatives", "negatives that are pulled, mean over all queries", "candidates"),
@@ -80,7 +72,8 @@ DIRECTION_NUMBERS = {
         Number("queries", "queries of the batch", "queries", how="sum"),
         Number("candidates", "candidates of the batch", "candidates", how="sum"),
         *(
-            Number(f"{name}_{key}", text.format(source), units, how="value", run=_source_column(name, key))
+            Number(f"{name}_{key}", text.format(source), units, how="value",
+                   run=RunColumn(f"{key.replace('_', ' ')} %", percent=True) if name == "push" else None)
             for name, (text, units) in SOURCE_METRICS.items()
             for key, source in SOURCE_KEYS.items()
         ),

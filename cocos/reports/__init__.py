@@ -1,6 +1,5 @@
 """Results as text and as files: tables, JSON, LaTeX, cards of losses, figures on disk."""
 
-import importlib
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -8,6 +7,7 @@ import xarray as xr
 
 from cocos.base.errors import InputError
 from cocos.counting import findings
+from cocos.reports import count, run
 from cocos.reports.documents import document as rendered
 from cocos.reports.documents import with_texts
 from cocos.reports.layouts import LAYOUTS
@@ -33,7 +33,7 @@ def tables(
     if name in LAYOUTS:
         return LAYOUTS[name](dataset, **options)
     if name in {"count", "run"}:
-        return [importlib.import_module(f"cocos.reports.{name}").table(dataset)]
+        return [count.table(dataset) if name == "count" else run.table(dataset)]
     return generic(with_texts(dataset, labels, query))
 
 

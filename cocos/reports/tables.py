@@ -265,30 +265,20 @@ def _next_count(data: xr.Dataset) -> tuple[Step, ...]:
 
 
 def head(data: xr.Dataset) -> tuple[str, ...]:
-    """Return the title, the loss, and the batches or queries of a Dataset."""
-    attrs = data.attrs
-    side = str(attrs.get("direction", ""))
+    """Return the title, the findings to know first, the verdict, the loss, and the batches or scores of a Dataset."""
+    attrs, side = data.attrs, str(data.attrs.get("direction", ""))
     lines = [attrs["title"] if side in attrs["title"] else f"{attrs['title']}, {side}", *findings.first(attrs)]
-    if "verdict" in attrs:
-        lines.append(f"verdict: {attrs['verdict']}")
+    lines += [f"verdict: {attrs['verdict']}"] if "verdict" in attrs else []
     if "loss_repr" in attrs:
         lines.append(f"{attrs['loss_repr']}{f', {shares.above(attrs)}' if 'eps' in attrs else ''}")
-    where = f" on {attrs['device']}" if "device" in attrs else ""
     if "batch_size" in attrs:
         count = attrs.get("batches", data.sizes.get("batch", 1))
         batches = f"{count} batches" if count > 1 else "one batch"
-        lines.append(
-            f"{batches} of {attrs['batch_size']} {attrs['sample']}, seed {attrs['seed']}; {attrs['dtype']}{where}"
-        )
+        lines.append(f"{batches} of {attrs['batch_size']} {attrs['sample']}, seed {attrs['seed']}; {attrs['dtype']}")
     elif "seed" in attrs and "metric" in attrs:
-        queries = ""
-        if "query_index" in data:  # padded to the direction with the most
-            counts = np.atleast_1d(data["query_index"].notnull().sum("query")).tolist()
-            queries = f"{' and '.join(map(str, dict.fromkeys(counts)))} queries, "
-        lines.append(f"{attrs['metric'].replace('_', ' ')} scores; {queries}seed {attrs['seed']}{where}")
-    if about := shares.about_weights(attrs) if "gradient" in attrs else "":
-        lines.append(about)
-    return tuple(lines)
+        lines.append(f"{attrs['metric'].replace('_', ' ')} scores; seed {attrs['seed']}")
+    weights = shares.about_weights(attrs) if "gradient" in attrs else ""
+    return (*lines, *([weights] if weights else []))
 
 
 def spread(value: Mapping[str, float | None], digits: int | None = None, *, sign: str = "±") -> str:
