@@ -1,8 +1,10 @@
 """Roles of tensors by their names: proxies, class weights and centers."""
 
 import pytest
+import torch
 
-from cocos.checkpoints.formats.class_vectors import role_of
+from cocos.checkpoints.files import File
+from cocos.checkpoints.formats import class_vectors
 
 ROLES = {
     "class weights": (
@@ -16,5 +18,7 @@ ROLES = {
 
 
 @pytest.mark.parametrize(("name", "role"), [(name, role) for role, names in ROLES.items() for name in names])
-def test_role_follows_the_name(name, role):
-    assert role_of(name, (20, 4), "float32") == role
+def test_role_follows_the_name(tmp_path, name, role):
+    torch.save({name: torch.ones(20, 20)}, tmp_path / "a.pt")
+    matrix = class_vectors.find(File(tmp_path / "a.pt"))
+    assert (matrix and matrix.role) == role
