@@ -158,10 +158,9 @@ def test_the_output_is_never_an_input(tmp_path, file):
             ["evaluate"],
             ["verify"],
             ["plot", "contributors", "--row", "0"],
-            ["plot", "landscape"],
             ["plot", "dtp"],
         ),
-        "png": (["plot", "count"], ["plot", "contributors", "--row", "0"], ["plot", "landscape"], ["plot", "dtp"]),
+        "png": (["plot", "count"], ["plot", "contributors", "--row", "0"], ["plot", "dtp"]),
     }
     for suffix, commands in read.items():
         for place, command in enumerate(commands):
