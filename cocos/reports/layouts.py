@@ -175,7 +175,7 @@ def verify(datasets: Sequence[xr.Dataset]) -> list[Table]:
 def diff(data: xr.Dataset) -> list[Table]:
     """Return a row for each number that changed: both means, the paired difference, its p-value; and the queries."""
     names, by = [str(name) for name in data["version"].values], data.attrs.get("by")
-    rows, lines, unchanged = [], [f"A: {names[0]}; B: {names[1]}"], []
+    rows, lines, unchanged = [], [], []
     for side, metric in ((side, metric) for side in data["direction"].values for metric in data["metric"].values):
         values = data.sel(direction=side, metric=metric)
         unit = COMPARED.get(metric, (metric, ""))[1]
@@ -193,6 +193,7 @@ def diff(data: xr.Dataset) -> list[Table]:
                 lines.append(
                     f"{side}: {metric} {verdict}, {means[0]} -> {means[1]}, {change}, n = {int(values['pairs'])}"
                 )
+    lines.append(f"A: {names[0]}; B: {names[1]}")
     notes = [*results.lines(data.attrs), *([f"unchanged: {', '.join(unchanged)}"] if unchanged else [])]
     notes.append(
         "change: mean paired difference with its interval; p: Holm's method; up, down: queries that rise, fall"
