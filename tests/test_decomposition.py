@@ -353,7 +353,7 @@ def test_cosine_statistics_do_not_depend_on_norms(dtype, norm):
     unit = synthetic_inputs.embeddings("random", 2)
     found = []
     for factor in (1.0, norm):
-        rows = dataclasses.replace(unit, query=factor * unit.query, candidate=factor * unit.candidate).to(dtype=dtype)
+        rows = unit.replace(query=factor * unit.query, candidate=factor * unit.candidate).to(dtype=dtype)
         pairs = scores.pairs(rows)
         found.append(forces.per_query(loss.weight(pairs), pairs, "cosine"))
         felt = forces.force(loss.weight(pairs), pairs, "cosine") * factor
@@ -523,7 +523,7 @@ def test_what_cannot_be_taken_apart_gets_a_sentence():
         with pytest.raises(InputError, match=sentence):
             measures.decomposition(planted(), **options)
     short = planted()
-    short = dataclasses.replace(short, query=1e-37 * short.query)
+    short = short.replace(query=1e-37 * short.query)
     with pytest.raises(InputError, match=r"gradients leave the range of float32; the embeddings are too short"):
         measures.decomposition(short, losses.load("cosface"), dtype="float32")
 

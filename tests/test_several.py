@@ -131,7 +131,7 @@ def calls(monkeypatch):
 
 def test_what_the_losses_share_is_done_once(calls):
     """Three metrics: three views, or a score matrix a batch for each, and once some rows for the health."""
-    names = ["ntxent", "triplet", "snm", "triplet_squared", "triplet_euclidean"]
+    names = ["ntxent", "triplet", "warped_softmax", "triplet_squared", "triplet_euclidean"]
     measures.count(paired(captions=1), names, batch_size=35, sample="pairs")
     assert (calls["plan"], calls["view"], calls["side"]) == (1, 3, 2 * 2)
     assert calls["pairs"] == 3
