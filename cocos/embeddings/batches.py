@@ -182,7 +182,7 @@ def read_slice(batches: Any) -> slice | None:
     """
     if not isinstance(batches, str | slice):
         return None
-    message = f"batches: {str(batches)[:40]}, expected a number, or a slice A:B with 0 <= A < B, like 40:80"
+    message = f"batches: {str(batches)[:40]!r}, expected a number, or a slice A:B with 0 <= A < B, like 40:80"
     if isinstance(batches, str):
         match = re.fullmatch(r"(\d{0,15}):(\d{0,15})", batches.strip(), re.ASCII)
         if match is None:

@@ -414,6 +414,7 @@ def verify(
         loss = loss_for(loss, embeddings)
     other = against
     if isinstance(against, str):
+        loss = losses.as_loss(loss)
         shared = losses.load(against).parameters.keys() & loss.parameters.keys()
         other = losses.load(against, {name: loss.parameters[name] for name in shared})
     run = None if embeddings is None else prepare(embeddings, loss, **sampling)
