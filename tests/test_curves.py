@@ -12,7 +12,7 @@ from cocos.engine.readers import lines
 from cocos.measures.shared import prepared
 
 READ = [name for name in losses.names() if lines.Lines.reads(losses.load(name))]
-CHANGED = ("ntxent", "snm", "ce_softmax")  # of which a temperature or scale is changed
+CHANGED = ("ntxent", "ce_softmax")  # of which a temperature or scale is changed
 GIVEN = {"triplet": {"margin": 0.5}, "triplet_squared": {"margin": 0.5}, "triplet_sh": {"margin": 0.5}}
 EFFECTIVE = 1e-5  # relative error of an effective number, for each unit of what multiplies the scores
 FEW = ("ntxent", "supcon", "arcface", "euclidean_softmax", "triplet", "triplet_sh")

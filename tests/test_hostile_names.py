@@ -143,7 +143,7 @@ def test_the_command_draws_hostile_directions(kind, form, embeddings, tmp_path):
         text = ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
         if name == "parameters":
             options += [word for key, one in value.items() for word in ("-p", f"{key}={one}")]
-        elif name != "direction":
+        elif name not in {"direction", "neighbours"}:
             options += [flag, text]
     arguments = ["plot", kind, tmp_path / "m.npz", *options, "--out", tmp_path / f"a.{form}", "--width", "one"]
     done = CliRunner().invoke(app, list(map(str, arguments)))

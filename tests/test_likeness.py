@@ -1,6 +1,6 @@
 """Texts that are equal up to spelling, and names that were cut."""
 
-from cocos.checkpoints import encoded
+from cocos.checkpoints.formats import embeddings
 from cocos.measures.shared import equal_texts
 
 
@@ -12,5 +12,5 @@ def test_spelling_is_made_alike_in_any_script():
 
 
 def test_names_that_were_cut_are_those_that_encode_writes():
-    assert equal_texts.CUT_CHARACTERS == encoded.MAX_NAME
-    assert equal_texts.cut([f"{'x' * (encoded.MAX_NAME - 1)}…", "x" * encoded.MAX_NAME, "x…"]) == 1
+    assert equal_texts.CUT_CHARACTERS == embeddings.MAX_NAME
+    assert equal_texts.cut([f"{'x' * (embeddings.MAX_NAME - 1)}…", "x" * embeddings.MAX_NAME, "x…"]) == 1

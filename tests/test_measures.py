@@ -392,14 +392,6 @@ def test_an_eps_that_no_share_exceeds_is_refused(embeddings, loss, eps, options,
         measures.count(embeddings, loss, **given)
 
 
-def test_a_summary_counts_the_queries_of_each_direction(embeddings):
-    data = measures.precision_recall(embeddings, queries=50)
-    assert "50 queries" not in str(table("precision_recall", data))  # there is no array of single queries
-    assert "40 and 50 queries, " in str(
-        table("score_distribution", measures.score_distribution(embeddings, queries=50))
-    )
-
-
 @pytest.mark.parametrize(
     ("name", "size"), [*((name, 32) for name in cases.KINDS), *((name, "all") for name in VISITED)]
 )

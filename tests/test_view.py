@@ -135,7 +135,7 @@ def test_hard_negatives_are_candidates_of_one_direction():
 
 def test_rows_that_are_no_pairs_are_refused_in_a_stack_as_alone():
     data = embeddings("groups")
-    with pytest.raises(InputError, match="paired"):
+    with pytest.raises(InputError, match="expected one group"):
         engine.view(
             data, [Batch(torch.arange(3), torch.arange(3), True), Batch(torch.arange(3), torch.arange(1, 4), True)]
         )

@@ -150,7 +150,7 @@ def encode_sides(
                 result = f"{vectors.dtype} {tuple(vectors.shape)}" if is_tensor else type(vectors).__name__
                 raise InputError(f"{name} returned {result} for the {role} side, expected floats ({len(batch)}, D)")
             if not done:
-                rows = torch.empty(total, vectors.shape[1])
+                rows = torch.empty(total, vectors.shape[1], dtype=torch.float32)
             if vectors.shape[1] != rows.shape[1]:
                 raise InputError(f"{name} returned {rows.shape[1]} and {vectors.shape[1]} dimensions, expected one")
             rows[start + torch.tensor(batch)] = vectors.detach().to("cpu", torch.float32)

@@ -90,7 +90,8 @@ def header(data: xr.Dataset) -> dict[str, Any]:
     if "checkpoint_path" in attrs:
         entries["health"] = {"collapsed": findings.collapsed(attrs)} | json.loads(attrs.get("health", "{}"))
     else:
-        del entries["checkpoint"]
+        dims = entries.pop("checkpoint").get("dims")
+        entries |= {} if dims is None else {"dims": dims}
     entries |= {"batches": data.sizes["batch"]} if "batch" in data.dims else {}
     return entries | {key: plain(attrs[key]) for key in OPTIONS if key in attrs}
 
