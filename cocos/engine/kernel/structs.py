@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
+from cocos.base.errors import InputError
 from cocos.engine import devices
 from cocos.engine.kernel import native
 
@@ -172,7 +173,10 @@ def loaded() -> ctypes.CDLL | None:
 def _declared_functions(library: ctypes.CDLL) -> ctypes.CDLL:
     for name, made in STRUCTS.items():
         if (size := constant(f"sizeof_{name}")) != ctypes.sizeof(made):
-            raise RuntimeError(f"kernel: {name} has {size} bytes in C and {ctypes.sizeof(made)} in Python")
+            raise InputError(
+                f"kernel: {name} has {size} bytes, expected {ctypes.sizeof(made)}; it was built from other sources: run "
+                "python cocos/engine/kernel/build.py again"
+            )
     for name, (arguments, result) in FUNCTIONS.items():
         function = getattr(library, name)
         function.argtypes, function.restype = arguments, result
