@@ -174,8 +174,8 @@ def _declared_functions(library: ctypes.CDLL) -> ctypes.CDLL:
     for name, made in STRUCTS.items():
         if (size := constant(f"sizeof_{name}")) != ctypes.sizeof(made):
             raise InputError(
-                f"kernel: {name} has {size} bytes, expected {ctypes.sizeof(made)}; it was built from other sources: run "
-                "python cocos/engine/kernel/build.py again"
+                f"kernel: {name} has {size} bytes, expected {ctypes.sizeof(made)}; it was built from other sources, "
+                "build it again: python cocos/engine/kernel/build.py"
             )
     for name, (arguments, result) in FUNCTIONS.items():
         function = getattr(library, name)
