@@ -104,7 +104,8 @@ def copy(source, target, non_blocking=False):
 def register():
     """Register the device, once for the process; a library undoes its part when it is deleted."""
     module = ModuleType(f"torch.{NAME}")
-    module.is_available, module.device_count, module.current_device = lambda: True, lambda: 1, lambda: 0
+    # Not available, so that nothing in the process chooses it, such as DataParallel or `--device auto`.
+    module.is_available, module.device_count, module.current_device = lambda: False, lambda: 1, lambda: 0
     module.mem_get_info = lambda device: (2**30, 2**31)
     module.get_amp_supported_dtype = lambda: [torch.bfloat16, torch.float16]
     module._is_in_bad_fork, module.manual_seed_all = lambda: False, lambda seed: None

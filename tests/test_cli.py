@@ -341,6 +341,8 @@ def test_full_and_closed_streams(file):
         ("cocos --version > /dev/full", 2, 1),
         ("cocos count --help | true; exit ${PIPESTATUS[0]}", 0, 0),
         ("cocos --bad 2> /dev/full", 2, 0),
+        # Autograd does not run in a fork of a process that has used it.
+        ("cocos verify --same-as ntxent triplet -q | true; exit ${PIPESTATUS[0]}", 1, 0),
     ):
         done = shell(line, file.parent)
         assert (done.returncode, done.stderr.count("\n")) == (code, lines), line
@@ -350,12 +352,11 @@ def test_full_and_closed_streams(file):
         (("inspect", "e.npz", "-q"), {"stdout": full}, 2, 1),
         (("losses",), {"stdout": None}, 2, 1),
         (("losses",), {"stdout": unread[1]}, 0, 0),
-        (("verify", "--same-as", "ntxent", "triplet"), {"stdout": unread[1]}, 1, 0),
         (("count", "e.npz", "--json"), {"stderr": full}, 0, 0),
         (("inspect", "no.npz"), {"stderr": full}, 2, 0),
     ):
         done = children.forked(children.cocos(*words), file.parent, **streams)
-        assert (done.returncode, done.stderr.count("\n")) == (code, lines), words
+        assert (done.returncode, done.stderr.count("\n")) == (code, lines), (words, done.stderr)
     os.close(full), os.close(unread[1])
 
 
