@@ -140,7 +140,8 @@ def read(content: Mapping[str, Any]) -> Recorded:
     leaves = list(walk(content))
     loss_names = {name for path, value, _ in leaves if (name := loss_name(path, value))}
     loss = loss_names.pop() if len(loss_names) == 1 else None
-    candidates = [candidate for leaf in leaves if (candidate := read_candidate(*leaf, loss)) is not None]
+    readings = (read_candidate(path, value, siblings, loss) for path, value, siblings in leaves)
+    candidates = [candidate for candidate in readings if candidate is not None]
     plausible = sorted((candidate for candidate in candidates if not candidate.reason), key=lambda entry: entry.rank)
     used = {candidate.quantity: candidate for candidate in reversed(plausible)}
     notes = []
