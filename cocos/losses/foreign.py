@@ -3,10 +3,10 @@
 A loss of embeddings is weighed by `intercept`. If `recognise` identifies it, the built-in loss is counted in its place.
 """
 
-import ast
 import contextlib
 import copy
 import inspect
+import json
 import math
 import random
 from collections.abc import Generator
@@ -330,14 +330,14 @@ def seeded(device: torch.device) -> Generator[None]:
 
 
 def literal(text: Any) -> Any:
-    """Return a number, true, false, none, a tuple or a list from text, or the text."""
+    """Return a number, true, false, none or a JSON list from text, or the text."""
     words = {"true": True, "false": False, "none": None, "inf": math.inf, "nan": math.nan}
     if not isinstance(text, str) or text.strip().lower() in words:
         return words[text.strip().lower()] if isinstance(text, str) else text
-    try:
-        return ast.literal_eval(text.strip())
-    except (ValueError, SyntaxError):
-        return text
+    for read in (int, float, json.loads):
+        with contextlib.suppress(ValueError):
+            return read(text.strip())
+    return text
 
 
 def parameters_of(target: Any) -> dict[str, inspect.Parameter]:

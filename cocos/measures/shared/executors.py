@@ -187,9 +187,9 @@ class Environment:
         Raises:
             InputError: the worker has other versions, or another file or none at a path.
         """
-        host, own = socket.gethostname(), Environment.of_process()
-        if own.versions != self.versions:
-            raise InputError(f"worker on {host}: {own.versions}, expected {self.versions}")
+        host, versions = socket.gethostname(), Environment.of_process().versions
+        if versions != self.versions:
+            raise InputError(f"worker on {host}: {versions}, expected {self.versions}")
         for path, kind, sha256 in self.files:
             if not path.is_file() or hashlib.sha256(path.read_bytes()).hexdigest() != sha256:
                 raise InputError(f"{path}: the worker on {host} has another file or none; use a path that all can read")
