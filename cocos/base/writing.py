@@ -65,7 +65,7 @@ def writable(folder: Path, what: str) -> None:
     """Refuse a folder in which no file can be made, before anything is computed."""
     try:
         with tempfile.TemporaryFile(dir=folder):
-            pass
+            pass  # creating the file is the test
     except OSError as error:
         raise InputError(f"{what}: the folder {folder} cannot be written ({unreachable(error, made=True)})") from None
 

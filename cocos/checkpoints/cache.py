@@ -64,7 +64,7 @@ def embeddings(key: Mapping[str, str], total: int, encode: Callable[[], Tensor])
             if rows.shape[0] == total and rows.dtype == torch.float32:
                 return rows.clone()
     except FileNotFoundError:
-        pass
+        pass  # not encoded yet
     except (SafetensorError, OSError) as error:
         logger.warning("note: cache: %s is damaged (%s) and is encoded again", path, " ".join(str(error).split())[:100])
     rows = encode()

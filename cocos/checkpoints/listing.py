@@ -23,7 +23,7 @@ class ListedTensor(NamedTuple):
 
 
 def list_tensors(file: File) -> list[ListedTensor]:
-    """List the tensors of a model or the arrays of an npz file, without those of optimizers and schedulers."""
+    """List the model tensors or npz arrays of a file, without optimizer and scheduler state."""
     if file.kind == "npz":
         return list(list_arrays(file))
     if file.kind == "folder":

@@ -39,7 +39,7 @@ BATCH_SIZE_KEYS = ("per_device_train_batch_size", "train_batch_size", "batch_siz
 LOSS_PREFIX = re.compile(
     r"^(loss|softmax|contrast(ive)?|info_?nce|nce|nt_?xent|clip|itc|moco|simclr|supcon|logits?)_(?=t)"
 )
-# name -> parameter, and what is stored: the value, its logarithm, or its inverse
+# name -> parameter, and its stored form: value, logarithm or inverse
 READINGS = (
     (re.compile(r"(log_)?logit_scale(_[a-z]|_audio|_text|_image|_param)?|log_scale|t_prime"), "scale", "log"),
     (re.compile(r"log_(inv(erse)?_)(temperature|temp|tau|t)"), "scale", "log"),
@@ -200,7 +200,7 @@ def walk(value: Any, path: tuple[str, ...] = (), siblings: frozenset[str] = froz
 
 
 def setting_depth(path: tuple[str, ...]) -> int:
-    """Return the number of keys without those of containers of settings, such as `hyper_parameters`."""
+    """Return the number of keys, not counting settings containers such as `hyper_parameters`."""
     return sum(key not in SETTINGS_KEYS for key in path)
 
 

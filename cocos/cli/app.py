@@ -79,7 +79,7 @@ class Program(TyperGroup):
 
 
 def usage_message(error, args: list[str]) -> str:
-    """Return the message of a wrong command line: the option, its value and what is expected."""
+    """Return the message for a wrong command line: option, value and expected values."""
     message = " ".join(error.format_message().split()).rstrip(".")
     message = re.sub(r"\.? \(?Did you mean (.*?)\??\)?\??$", r": did you mean \1", message)
     for problem in getattr(error.__cause__, "errors", list)()[:1]:  # of the validator

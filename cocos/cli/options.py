@@ -42,7 +42,7 @@ def option(
 
 
 def read_integer(text: str) -> int:
-    """Read an integer that is no larger than a number of rows."""
+    """Read an integer of at most `MAX_DIGITS` digits."""
     if not text.strip().lstrip("-").isdecimal() or len(text) > MAX_DIGITS:
         raise InputError(f"expected an integer of at most {MAX_DIGITS} digits")
     return int(text)
@@ -141,7 +141,7 @@ Quiet = Annotated[bool, option("Print no progress and no notes to stderr.", "", 
 
 
 def chosen(context: Context, *names: str) -> dict[str, Any]:
-    """Return those of the named options that were given."""
+    """Return the named options that were given."""
     values = {name: context.params.get(name) for name in names}
     return {name: value for name, value in values.items() if value not in (None, (), [])}
 

@@ -21,7 +21,7 @@ FOLDERS = [Path(__file__).parents[1] / name for name in ("measures", "plots")]
 KINDS = sorted(set.intersection(*({path.stem for path in folder.glob("[!_]*.py")} for folder in FOLDERS)))
 OWN_COMMANDS = ("diff", "run")
 WITHOUT_FILE = ("landscape", "score_landscape", "weight_curve")
-# Options of a landscape: those of the warp, and those of functions of the distance instead of a loss.
+# Landscape options: the warp, and functions of the distance in place of a loss.
 WARP, CURVES = ("alpha", "k1", "k2"), ("f1", "f2", "scale", "metric", "alpha", "k1", "k2")
 # Options of every kind.
 SHARED = ("kind", "files", "data", "model", "dims", "out", "width", "json", "quiet")

@@ -27,7 +27,7 @@ ITEMS_AT_ONCE = 64
 
 
 class TextEncoder(nn.Module):
-    """A model of sentence-transformers; the prompts of queries and of documents are those of its folder."""
+    """A sentence-transformers model with the query and document prompts in its folder."""
 
     kinds, pads, items_at_once, name = ("text",), True, ITEMS_AT_ONCE, "sentence-transformers"
 

@@ -30,7 +30,7 @@ def sniff(file: File) -> bool:
 
 
 def load(file: File, data: Any = None) -> Checkpoint:
-    """Read a checkpoint with its loss and its data; the names are those of built-in losses and data."""
+    """Read a checkpoint with its built-in loss and its data, both given by name."""
     record, state = plain(file.record["cocos"]), file.record.get("state")
     try:
         if record["schema"] != SCHEMA:

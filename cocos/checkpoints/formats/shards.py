@@ -73,7 +73,7 @@ class Shard:
     def take(self, rows: np.ndarray | slice) -> np.ndarray:
         """Read rows by their numbers, in the byte order of the machine; bfloat16 as uint16.
 
-        The file is mapped anew each time, so that pages of earlier reads take no memory.
+        Each read maps the file again, which frees the pages of earlier reads.
         """
         with tables.readable(self.path):
             if self.layout is None:
