@@ -69,15 +69,15 @@ def load(split: str, path: Path) -> TrainingSet:
             "other; BEIR and MTEB remove it from the ranking of its query, trec_eval does not"
         )
     judged = set(training.candidate.items)
-    others = tuple(text for text in dict.fromkeys(documents.values()) if text not in judged)
-    if len(others) > MAX_CORPUS:
+    unjudged = tuple(text for text in dict.fromkeys(documents.values()) if text not in judged)
+    if len(unjudged) > MAX_CORPUS:
         notes.append(
-            f"{path.name}, {split}: only {MAX_CORPUS:,} of {len(others):,} documents without judgement are ranked by "
+            f"{path.name}, {split}: only {MAX_CORPUS:,} of {len(unjudged):,} documents without judgement are ranked by "
             "evaluate"
         )
-        others = others[:MAX_CORPUS]
+        unjudged = unjudged[:MAX_CORPUS]
     first = 1 + int(max(training.query.group.max(), training.candidate.group.max()))
-    corpus = Side(others, "text", torch.arange(first, first + len(others))) if others else None
+    corpus = Side(unjudged, "text", torch.arange(first, first + len(unjudged))) if unjudged else None
     return replace(training, notes=tuple(notes), corpus=corpus)
 
 

@@ -250,19 +250,19 @@ class ForeignLoss(Loss):
         with self.explained():
             reading = intercept.find(run, *rows)
             weighed = [intercept.weigh(run, *intercept.probes(*rows, seed), reading) for seed in intercept.PROBE_SEEDS]
-        given = self.weighed(pairs, reading)
+        weighed_batch = self.weighed(pairs, reading)
         metric = METRICS[reading.metric]
         probes = [pairs.with_scores(metric(*intercept.probes(*rows, seed))) for seed in intercept.PROBE_SEEDS]
         batch = pairs.with_scores(metric(*(side.detach().double() for side in rows)))
         notes = [f"its weights belong to {reading.metric.replace('_', ' ')} scores"]
-        if given.reads_lengths:
+        if weighed_batch.reads_lengths:
             notes.append("it also reads the lengths of its rows, and that part of its gradient is not weighed")
         if reading.symmetrised:
             notes.append("queries and candidates of some pairs cannot be told apart in it, so each has half the weight")
         loss = replace(self, reading=reading, metric=reading.metric, bound=True)
         recognised = recognise(
             [plain(probe, each.weights, each.value) for probe, each in zip(probes, weighed, strict=True)],
-            plain(batch, given.weights, given.value),
+            plain(batch, weighed_batch.weights, weighed_batch.value),
             reading.metric,
             symmetric=reading.symmetrised,
         )
@@ -399,15 +399,15 @@ def find_roles(name: str, parameters: dict[str, inspect.Parameter], arguments: s
         return {role: str(position) for position, role in enumerate(chosen)}
     required = [key for key, parameter in parameters.items() if parameter.default is parameter.empty]
     optional = [key for key, parameter in parameters.items() if parameter.default is None]
-    found = {ROLES.get(key.lower()) for key in required}
-    if "pairs" in found or "scores" in found:
-        decisive = "pairs" if "pairs" in found else "scores"
+    required_roles = {ROLES.get(key.lower()) for key in required}
+    if "pairs" in required_roles or "scores" in required_roles:
+        decisive = "pairs" if "pairs" in required_roles else "scores"
     elif required == ["x", "y"]:
         return {"embeddings or query": "x", "labels or candidate": "y"}
-    elif len(required) == 2 and not found & {"labels", "positive", "negative"}:
+    elif len(required) == 2 and not required_roles & {"labels", "positive", "negative"}:
         return {"query": required[0], "candidate": required[1]}
     else:
-        decisive = "two sides" if "candidate" in found else "one set"
+        decisive = "two sides" if "candidate" in required_roles else "one set"
     roles: dict[str, str] = {}
     for key in (*required, *optional):
         role = ROLES.get(key.lower(), "")

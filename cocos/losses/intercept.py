@@ -307,9 +307,9 @@ def attempt(run: Run, query: Tensor, candidate: Tensor, reading: Reading, *, rep
     weights, *gradients = torch.autograd.grad(value.sum(), [change, *leaves], allow_unused=True, materialize_grads=True)
     with torch.enable_grad():
         expected = torch.autograd.grad((metric(leaves[0], leaves[-1]) * weights).sum(), leaves)
-    every, gradient = torch.cat(leaves).detach(), torch.cat(gradients)
-    difference, norms = gradient - torch.cat(expected), every.norm(dim=1, keepdim=True)
-    radial = (difference * every).sum(dim=1, keepdim=True) * every / norms.square()
+    all_rows, gradient = torch.cat(leaves).detach(), torch.cat(gradients)
+    difference, norms = gradient - torch.cat(expected), all_rows.norm(dim=1, keepdim=True)
+    radial = (difference * all_rows).sum(dim=1, keepdim=True) * all_rows / norms.square()
     unit = bool(((norms - 1).abs() < UNIT_ROWS).all())
     tangential = unit or len(NORMALISED_SIDES.get(reading.metric, ())) == 2  # the scores do not depend on lengths
     difference = difference - radial if tangential else difference
@@ -348,9 +348,9 @@ def probe(rows: Tensor, seed: int) -> Tensor:
     generator = torch.Generator().manual_seed(seed)
     width = min(PROBE_WIDTH, rows.shape[1])
     basis = torch.linalg.qr(torch.randn(rows.shape[1], width, generator=torch.Generator().manual_seed(0)).double())[0]
-    drawn = torch.randn(len(rows), width, generator=generator, dtype=torch.float64) @ basis.T
-    drawn = drawn.to(rows.device)
-    return drawn / drawn.norm(dim=1, keepdim=True) * rows.detach().double().norm(dim=1, keepdim=True)
+    directions = torch.randn(len(rows), width, generator=generator, dtype=torch.float64) @ basis.T
+    directions = directions.to(rows.device)
+    return directions / directions.norm(dim=1, keepdim=True) * rows.detach().double().norm(dim=1, keepdim=True)
 
 
 def probes(query: Tensor, candidate: Tensor, seed: int) -> tuple[Tensor, Tensor]:

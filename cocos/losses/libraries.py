@@ -323,15 +323,15 @@ def find_row(name: str) -> tuple[str, str, Row]:
     Raises:
         InputError: there is no such loss, or it cannot be counted.
     """
-    prefix, _, asked = (part.strip() for part in name.partition(":"))
-    library, letters = prefix.lower(), asked.lower().replace("-", "_")
+    prefix, _, class_name = (part.strip() for part in name.partition(":"))
+    library, letters = prefix.lower(), class_name.lower().replace("-", "_")
     for known_name in (*ROWS[library], *REFUSED[library]):
         if letters in {known_name.lower(), known_name.lower().removesuffix("loss")}:
             if known_name in REFUSED[library]:
                 raise InputError(f"loss {library}:{known_name}: {REFUSED[library][known_name]}")
             return library, known_name, ROWS[library][known_name]
-    message = nearest(f"loss of {library}", asked, ROWS[library])
-    raise InputError(f"{message}; its code is named by the module, --loss package.module:{asked or 'Class'}")
+    message = nearest(f"loss of {library}", class_name, ROWS[library])
+    raise InputError(f"{message}; its code is named by the module, --loss package.module:{class_name or 'Class'}")
 
 
 def canonical(name: str) -> str:

@@ -41,8 +41,8 @@ class ListMLE(GradedList):
         """Candidates j of each draw i, (Q, C, C), the log of their sum, (Q, C), and which are drawn, (Q, C)."""
         grades, graded = self.graded(pairs)
         left = (grades[:, None, :] <= grades[:, :, None]) & graded[:, :, None] & graded[:, None, :]
-        every = pairs.scores[:, None, :].expand_as(left).masked_fill(~left & graded[:, :, None], -torch.inf)
-        return left, torch.where(graded, every.logsumexp(dim=2), 0), graded
+        remaining = pairs.scores[:, None, :].expand_as(left).masked_fill(~left & graded[:, :, None], -torch.inf)
+        return left, torch.where(graded, remaining.logsumexp(dim=2), 0), graded
 
     def value(self, pairs: Pairs) -> Tensor:
         """Loss of each query, (Q,), in nats; 0 for a query without a graded positive or a graded negative."""

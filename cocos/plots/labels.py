@@ -57,8 +57,8 @@ def titled(ax: Axes, text: str) -> None:
 def heading(data: xr.Dataset) -> str:
     """Title of a figure: the loss, the kind of weights where they are not the derivative, and a word on collapse."""
     kind, _ = shares.kind_of_weights(data.attrs)
-    said = f"{data.attrs['loss_repr']}, {kind}" if kind else data.attrs["loss_repr"]
-    return f"{said}\ncollapsed embeddings" if findings.collapsed(data.attrs) else said
+    call = f"{data.attrs['loss_repr']}, {kind}" if kind else data.attrs["loss_repr"]
+    return f"{call}\ncollapsed embeddings" if findings.collapsed(data.attrs) else call
 
 
 def series(

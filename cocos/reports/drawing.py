@@ -49,19 +49,19 @@ def draw(
     size = getattr(module, "size", lambda dataset: getattr(module, "SIZE", DEFAULT_SIZE))
     shared = module.together(datasets) if hasattr(module, "together") else {}
     shared |= {key: value for key, value in (options or {}).items() if key in parameters}
-    drawn: list[tuple] = list(zip(datasets, texts or [{}] * len(datasets), strict=True))
+    panel_data: list[tuple] = list(zip(datasets, texts or [{}] * len(datasets), strict=True))
     if "names" in parameters:
-        drawn = [(list(datasets), {})]
+        panel_data = [(list(datasets), {})]
     panels = []
-    for content, own in drawn:
+    for content, panel_texts in panel_data:
         if "direction" in parameters and "direction" not in shared:
             directions = datasets[0]["direction"].values
-            panels += [partial(plot, content, direction=str(name), **shared, **own) for name in directions]
+            panels += [partial(plot, content, direction=str(name), **shared, **panel_texts) for name in directions]
         else:
-            panels.append(partial(plot, content, **shared, **own))
+            panels.append(partial(plot, content, **shared, **panel_texts))
     if "last" in parameters:
         panels = [partial(panel, last=panel is panels[-1]) for panel in panels]
-    wide, high = map(max, zip(*(size(content) for content, _ in drawn), strict=True))
+    wide, high = map(max, zip(*(size(content) for content, _ in panel_data), strict=True))
     return saving.save_panels(panels, path, size=(wide, high), width=width)
 
 

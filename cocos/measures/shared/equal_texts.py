@@ -36,8 +36,8 @@ def numbered(texts: Iterable[str]) -> npt.NDArray[np.int64]:
         [0, 1, 0, -1]
     """
     number: dict[str, int] = {}
-    said = (normal(text) for text in texts)
-    return np.array([number.setdefault(text, len(number)) if text else -1 for text in said], dtype=np.int64)
+    normalized = (normal(text) for text in texts)
+    return np.array([number.setdefault(text, len(number)) if text else -1 for text in normalized], dtype=np.int64)
 
 
 def cut(texts: Iterable[str]) -> int:

@@ -90,11 +90,11 @@ class Sides:
             raise InputError(
                 f"{self.name}: it takes no hard negatives; give its function a parameter {NEGATIVES[0]!r}, (Q, K, D)"
             )
-        found = self.call(query, candidate, negatives, self.annotations)
-        if not isinstance(found, Tensor) or found.ndim > 1 or not found.is_floating_point():
-            said = f"shape {tuple(found.shape)}" if isinstance(found, Tensor) else type(found).__name__
-            raise InputError(f"{self.name}: it returns {said}, expected one number, or one per query")
-        return found.mean()
+        value = self.call(query, candidate, negatives, self.annotations)
+        if not isinstance(value, Tensor) or value.ndim > 1 or not value.is_floating_point():
+            kind = f"shape {tuple(value.shape)}" if isinstance(value, Tensor) else type(value).__name__
+            raise InputError(f"{self.name}: it returns {kind}, expected one number, or one per query")
+        return value.mean()
 
     def block(self, rows: slice, query: Tensor, candidate: Tensor, negatives: Tensor | None) -> Tensor:
         """Average the loss over some queries, (), against all candidates, their own candidates being put first.
