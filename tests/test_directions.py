@@ -54,7 +54,8 @@ def test_an_image_encoder_says_that_images_ask():
     ],
     ids=lambda each: "-".join(map(str, each)),
 )
-def test_no_word_of_images_is_written_where_there_are_none(tmp_path, arrays, command):
+def test_no_word_of_images_is_written_where_there_are_none(tmp_path, arrays, command, monkeypatch):
+    monkeypatch.chdir(tmp_path)  # plots are written into the working folder
     np.savez(tmp_path / "rows.npz", **arrays)
     done = call(*command, tmp_path / "rows.npz")
     assert done.exit_code == 0, done.output
