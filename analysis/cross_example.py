@@ -21,7 +21,7 @@ from cocos import data as shelf
 from cocos.checkpoints.formats.networks import fill
 from cocos.checkpoints.formats.small_towers import SmallTowers, pieces
 from cocos.counting.statistics import paired
-from cocos.embeddings import batches, scores
+from cocos.embeddings import sampling, scores
 from cocos.plots.labels import tiny_points
 from cocos.plots.replay import UNRESOLVED_GREY, forest
 
@@ -86,7 +86,7 @@ def _trained(encoder, split, loss, both, seed):
     towers = SmallTowers(**encoder[1])
     frame = Embeddings(*(torch.zeros(len(each), 1) for each in split.groups), *split.groups)
     options = {"batch_size": BATCH, "copies": "keep"}  # a row of the matrix for every pair
-    plans = [batches.plan(frame, **options, seed=EPOCHS * seed + epoch).batches for epoch in range(EPOCHS)]
+    plans = [sampling.plan(frame, **options, seed=EPOCHS * seed + epoch).batches for epoch in range(EPOCHS)]
     schedule = [batch for plan in plans for batch in plan]
     layers = (towers.image[-1], towers.bag, towers.caption)
     steps = torch.optim.AdamW([p for layer in layers for p in layer.parameters()], lr=RATE, weight_decay=DECAY)

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from cocos import Embeddings, Pairs, engine
 from cocos.embeddings import scores
-from cocos.embeddings.batches import Batch
+from cocos.embeddings.sampling import Batch
 from cocos.engine import readers
 from cocos.measures.shared import retrieval
 

@@ -17,7 +17,7 @@ from cocos.checkpoints import encoding
 from cocos.checkpoints.formats import native
 from cocos.checkpoints.formats.small_towers import SmallTowers
 from cocos.data import TrainingSet, emoji_captions
-from cocos.embeddings import Embeddings, batches, scores
+from cocos.embeddings import Embeddings, sampling, scores
 
 ENCODER = ("small_towers", {"width": 64, "channels": [32, 48, 64, 96], "buckets": 2048, "hidden": 128})
 LOSS = ("ntxent", {"temperature": 0.1})
@@ -69,7 +69,7 @@ def framed(items: TrainingSet) -> Embeddings:
     return Embeddings(*(torch.zeros(len(each.items), 1) for each in sides), *(each.group for each in sides))
 
 
-def fitted(items: TrainingSet, schedule: Sequence[batches.Batch], loss, seed: int, rate: float = RATE) -> nn.Module:
+def fitted(items: TrainingSet, schedule: Sequence[sampling.Batch], loss, seed: int, rate: float = RATE) -> nn.Module:
     """The frozen model after one step of AdamW for every batch, with the mean loss of both directions.
 
     Args:
@@ -105,7 +105,7 @@ def fitted(items: TrainingSet, schedule: Sequence[batches.Batch], loss, seed: in
 def train(items: TrainingSet, epochs: int, seed: int) -> tuple[nn.Module, int]:
     """The frozen model after `epochs` passes over all captions, and the number of steps."""
     frame = framed(items)
-    plans = [batches.plan(frame, batch_size=BATCH_SIZE, seed=seed + epoch).batches for epoch in range(epochs)]
+    plans = [sampling.plan(frame, batch_size=BATCH_SIZE, seed=seed + epoch).batches for epoch in range(epochs)]
     schedule = [batch for plan in plans for batch in plan]
     return fitted(items, schedule, losses.load(*LOSS), seed), len(schedule)
 

@@ -309,7 +309,7 @@ def counted(one: Draw, loss: Loss) -> list[dict[str, np.ndarray]]:
 
 
 def _whole(one: Draw):
-    from cocos.embeddings.batches import Batch
+    from cocos.embeddings.sampling import Batch
 
     sizes = len(one.embeddings.query), len(one.embeddings.candidate)
     return Batch(*(torch.arange(size) for size in sizes), paired=False)

@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from cocos.embeddings import Embeddings
-from cocos.embeddings.batches import Batch
+from cocos.embeddings.sampling import Batch
 
 __all__ = ["Draw", "draw"]
 

@@ -84,13 +84,13 @@ def floor_of(case: Case, embeddings, loss):
     """Return a function that does the work of the floor."""
     import torch
 
-    from cocos.embeddings import batches, scores
+    from cocos.embeddings import sampling, scores
 
     if case.floor == "product":
         left, right = embeddings.query[: min(ROWS, case.size)], embeddings.candidate[: case.size]
         number = case.batches * case.size // len(left)
         return lambda: [left @ right.T for _ in range(number)]
-    plan = batches.plan(embeddings, batch_size=case.size)
+    plan = sampling.plan(embeddings, batch_size=case.size)
 
     def weights_by_autograd():
         for batch in plan.batches:

@@ -12,9 +12,9 @@ if TYPE_CHECKING:  # the same names for type checkers, which do not run `__getat
     from cocos.counting import equilibrium as equilibrium
     from cocos.counting import sharpness as sharpness
     from cocos.counting import statistics, weights
-    from cocos.embeddings import Embeddings, batches
+    from cocos.embeddings import Embeddings
     from cocos.embeddings import marks as marks
-    from cocos.embeddings import options as sampling
+    from cocos.embeddings import sampling as sampling
     from cocos.embeddings import scores as scores
     from cocos.embeddings import sources as sources
     from cocos.embeddings.scored import Scores
@@ -49,7 +49,6 @@ __all__ = [
     "Scores",
     "UnsafeFile",
     "__version__",
-    "batches",
     "count",
     "losses",
     "measures",
@@ -57,19 +56,18 @@ __all__ = [
     "plots",
     "report",
     "results",
+    "sampling",
     "show",
     "statistics",
     "weights",
-    "sampling",
 ]
 # Short name of a module -> its path; any other module is reached by its own path.
 _MODULES = {
-    "batches": "cocos.embeddings.batches",
     "data": "cocos.data",
     "detectors": "cocos.monitor.detectors",
     "equilibrium": "cocos.counting.equilibrium",
     "marks": "cocos.embeddings.marks",
-    "sampling": "cocos.embeddings.options",
+    "sampling": "cocos.embeddings.sampling",
     "scores": "cocos.embeddings.scores",
     "sharpness": "cocos.counting.sharpness",
     "sources": "cocos.embeddings.sources",

@@ -22,7 +22,7 @@ from cocos.base import writing
 from cocos.base.errors import InputError
 from cocos.cli import app
 from cocos.counting import weights
-from cocos.embeddings import batches, marks, scores
+from cocos.embeddings import marks, sampling, scores
 from cocos.measures.audit import suspicions
 
 SIZE = 12
@@ -73,7 +73,7 @@ def suspected(embeddings, query, candidate, rule):
 
 def loop(embeddings, loss, rules, seed=0):
     """Every negative of every batch: direction -> rows of (query, candidate, part, push, rules)."""
-    plan = batches.plan(embeddings, sample="pairs", batch_size=SIZE, seed=seed, matched=True)
+    plan = sampling.plan(embeddings, sample="pairs", batch_size=SIZE, seed=seed, matched=True)
     side, found = embeddings.to(dtype=torch.float64), {}
     for batch in plan.batches:
         for name, turned in (("q2c", False), ("c2q", True)):
@@ -259,7 +259,7 @@ def test_hard_negatives_are_drawn_with_their_queries():
     named = torch.full((30, 1), -1)
     named[5] = 7
     embeddings = questions(negatives=named)
-    (batch,) = batches.plan(embeddings, batch_size="all", copies="keep").batches
+    (batch,) = sampling.plan(embeddings, batch_size="all", copies="keep").batches
     assert batch.paired and batch.extra == 0  # it is there already, as a passage of its own
     rows = Embeddings(torch.randn(3, 4), torch.randn(5, 4), [0, 1, 2], [0, 1, 2, 7, 8], negatives=[[3], [4], [-1]])
     rows = rows.marked({"wrong": torch.tensor([[0, 3]])})

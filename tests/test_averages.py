@@ -11,7 +11,7 @@ from cocos import Embeddings, measures, reports, results
 from cocos.cli import app
 from cocos.counting import averages
 from cocos.counting.averages import of_records
-from cocos.embeddings.batches import Batch
+from cocos.embeddings.sampling import Batch
 from cocos.reports import table
 from cocos.reports.count import latex
 

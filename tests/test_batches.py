@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from cocos import Embeddings, InputError, checkpoints, engine, losses, measures, reports
 from cocos.embeddings import scores
-from cocos.embeddings.batches import Batch, plan
+from cocos.embeddings.sampling import Batch, plan
 from cocos.reports import table
 
 

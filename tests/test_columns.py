@@ -14,7 +14,7 @@ from cocos.checkpoints.formats import embeddings as embeddings_file
 from cocos.cli import app
 from cocos.counting import findings, statistics, weights
 from cocos.embeddings import scores, sources, teachers
-from cocos.embeddings.batches import Batch, plan
+from cocos.embeddings.sampling import Batch, plan
 from finding_kinds import kinds
 
 GTE = ",".join(sources.DIRECTIONS)

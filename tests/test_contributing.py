@@ -77,7 +77,6 @@ from matplotlib.figure import Figure
 from cocos import data, detectors, losses, measures, plots
 import pathlib
 from cocos.checkpoints import files, formats
-from cocos.embeddings import options as sampling
 from cocos.engine import readers
 """
 

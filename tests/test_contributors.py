@@ -17,7 +17,7 @@ from cocos.cli import app
 from cocos.counting import weights
 from cocos.data import emoji_captions
 from cocos.embeddings import scores
-from cocos.embeddings.batches import plan
+from cocos.embeddings.sampling import plan
 from cocos.reports import table
 
 

@@ -13,7 +13,7 @@ from cocos import Embeddings, InputError, losses, measures, reports
 from cocos.cli import app
 from cocos.counting import findings, statistics, weights
 from cocos.embeddings import scores
-from cocos.embeddings.batches import COPY_RULES, plan
+from cocos.embeddings.sampling import COPY_RULES, plan
 
 # Of the query side and the candidate side, rows of a group.
 STRUCTURES = {

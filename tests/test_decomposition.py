@@ -22,7 +22,7 @@ from cocos import Embeddings, InputError, losses, measures, plots, reports, resu
 from cocos.cli import app
 from cocos.counting import forces
 from cocos.embeddings import scores
-from cocos.embeddings.batches import plan
+from cocos.embeddings.sampling import plan
 from cocos.measures.shared import prepared, synthetic_inputs
 from cocos.reports import table
 

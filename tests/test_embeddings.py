@@ -15,7 +15,7 @@ import cocos
 from cocos import Embeddings, InputError, Pairs, measures, results
 from cocos.checkpoints.formats import embeddings as files
 from cocos.embeddings import matrices, scores
-from cocos.embeddings.batches import Batch
+from cocos.embeddings.sampling import Batch
 
 
 def sides(queries=4, captions=2, width=3, dtype=torch.float64):

@@ -16,7 +16,7 @@ from cocos import engine, losses
 from cocos.base.errors import InputError
 from cocos.counting import statistics, weights
 from cocos.embeddings import Embeddings, scores
-from cocos.embeddings.batches import Batch
+from cocos.embeddings.sampling import Batch
 from cocos.engine import bounds, readers, sweep
 from cocos.engine.kernel import structs
 

@@ -169,7 +169,7 @@ def test_losses_and_clips_that_cannot_be_are_refused(pairs, loss, options, sente
 
 def of_batches(embeddings, batch_size, loss="ntxent"):
     """Pairs of the full batches of a pass, both directions of each."""
-    plan = cocos.batches.plan(embeddings, batch_size=batch_size)
+    plan = cocos.sampling.plan(embeddings, batch_size=batch_size)
     full = [batch for batch in plan.batches if batch.sizes[0] == batch_size]
     metric = losses.load(loss).metric
     found = [cocos.scores.pairs(embeddings, batch, metric=metric) for batch in full]

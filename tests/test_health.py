@@ -14,7 +14,7 @@ import cocos
 from cocos import Embeddings, losses, measures, plots, reports, results
 from cocos.cli import app
 from cocos.counting import findings, health
-from cocos.embeddings.batches import Batch
+from cocos.embeddings.sampling import Batch
 from cocos.monitor.detectors.collapse import Collapse
 from cocos.reports import table
 from finding_kinds import kinds

@@ -7,7 +7,7 @@ import torch
 
 from cocos import engine, losses
 from cocos.embeddings import Embeddings
-from cocos.embeddings.batches import Batch
+from cocos.embeddings.sampling import Batch
 from cocos.engine import fused, parts
 from cocos.engine.parts import Part
 from cocos.engine.primitives import exponentials, logsumexp

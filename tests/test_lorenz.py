@@ -13,7 +13,7 @@ import torch
 from cocos import Embeddings, InputError, losses, measures
 from cocos.counting import weights
 from cocos.embeddings import scores
-from cocos.embeddings.batches import plan
+from cocos.embeddings.sampling import plan
 
 
 def planted(images=30, captions=3, width=8, noise=0.7):

@@ -228,7 +228,7 @@ def test_the_class_says_what_it_is(name):
     assert loss.metric in cocos.scores.METRICS
     assert loss.couples in {"query", "batch", "candidate"}
     assert loss.gradient in {"exact", "stop_gradient", "pseudo", "autograd"}
-    assert loss.sample in cocos.batches.SAMPLINGS
+    assert loss.sample in cocos.sampling.SAMPLINGS
     text = type(loss).__doc__
     for section in (".. math::", "Counts:", "Net:", "Source:"):
         assert section in text, f"the docstring of {name} has no {section}"

@@ -14,7 +14,7 @@ from cocos.base.errors import InputError
 from cocos.cli import app
 from cocos.counting import statistics, weights
 from cocos.embeddings import marks, scores
-from cocos.embeddings.batches import plan
+from cocos.embeddings.sampling import plan
 from cocos.reports import table
 
 ROWS = 40

@@ -21,8 +21,8 @@ import oracles
 import taught
 from cocos import Embeddings, InputError, losses, measures, reports, results
 from cocos.embeddings import scores
-from cocos.embeddings.batches import Batch, plan
 from cocos.embeddings.options import Sampling
+from cocos.embeddings.sampling import Batch, plan
 from cocos.measures.shared import prepared
 from cocos.reports import table
 from cocos.reports.count import latex

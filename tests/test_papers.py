@@ -10,7 +10,7 @@ import torch
 from cocos import Embeddings, Pairs, losses, measures
 from cocos.counting import conventions, statistics, weights
 from cocos.embeddings import scores
-from cocos.embeddings.batches import Batch
+from cocos.embeddings.sampling import Batch
 from cocos.losses.smoothap import SmoothAP
 
 PATH = Path(__file__).parent / "data" / "ecir2022.npz"

@@ -45,7 +45,7 @@ def test_the_push_on_a_queue_is_that_of_a_loop(grouped):
     query, candidate, queue = arrays()
     embeddings = cocos.Embeddings(query, candidate, queue=(queue, group_of_queue()) if grouped else queue)
     data = cocos.measures.count(embeddings, NTXENT, batch_size=8, seed=3)
-    plan = cocos.batches.plan(cocos.Embeddings(query, candidate), batch_size=8, seed=3)
+    plan = cocos.sampling.plan(cocos.Embeddings(query, candidate), batch_size=8, seed=3)
     for number, batch in enumerate(plan.batches):
         for place, row in enumerate(batch.query_index.tolist()):
             columns = [*candidate[batch.candidate_index].tolist(), *queue.tolist()]

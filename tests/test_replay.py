@@ -19,7 +19,7 @@ import cocos
 from cocos import Embeddings, InputError, losses, measures, plots, reports, results
 from cocos.cli import app
 from cocos.counting import weights
-from cocos.embeddings import batches, scores
+from cocos.embeddings import sampling, scores
 from cocos.measures.replay import REPLAYED, _same_queries
 from cocos.measures.shared.settings import Setting
 from cocos.plots.replay import title
@@ -49,7 +49,7 @@ def file(embeddings, tmp_path, monkeypatch):
 def slow(embeddings, loss, eps, batch_size):
     """(count, effective number, push, part of the heaviest) of every query by row, from autograd and plain loops."""
     found = {}
-    for batch in batches.plan(embeddings, batch_size=batch_size, seed=0).batches:
+    for batch in sampling.plan(embeddings, batch_size=batch_size, seed=0).batches:
         pairs = scores.pairs(embeddings, batch, metric=loss.metric)
         weight, unit = weights.autograd(loss, pairs), loss.unit(pairs).expand(pairs.scores.shape)
         for q, row in enumerate(batch.query_index.tolist()):

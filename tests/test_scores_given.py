@@ -36,7 +36,7 @@ def ragged(seed=0):
 @pytest.mark.parametrize("name", LOSSES)
 def test_scores_are_counted_as_the_embeddings_that_gave_them(name):
     embeddings, scores = both()
-    batch = cocos.batches.Batch(torch.arange(20), torch.arange(30), paired=False)
+    batch = cocos.sampling.Batch(torch.arange(20), torch.arange(30), paired=False)
     loss = cocos.losses.load(name)
     if loss.metric == "dot":
         embeddings = cocos.Embeddings(

@@ -6,8 +6,8 @@ import torch
 import cocos
 from cocos import engine
 from cocos.base.errors import InputError
-from cocos.embeddings import batches, scores
-from cocos.embeddings.batches import Batch
+from cocos.embeddings import sampling, scores
+from cocos.embeddings.sampling import Batch
 from cocos.engine import devices, exact, sweep
 from cocos.engine.parts import Tally, zeros
 from cocos.engine.readers.rows import dense_rows
@@ -31,7 +31,7 @@ def embeddings(kind, seed=0, number=90, width=12):
 
 def stack(data, size=32):
     sample = "groups" if data.shared or len(data.directions) == 1 else "pairs"
-    return batches.plan(data, sample=sample, batch_size=size, batches=None, per_group=None, seed=1).batches
+    return sampling.plan(data, sample=sample, batch_size=size, batches=None, per_group=None, seed=1).batches
 
 
 class Everything:

@@ -20,7 +20,7 @@ from cocos import losses, measures, reports, results
 from cocos.checkpoints import encoding
 from cocos.counting.statistics import BATCH_NUMBERS
 from cocos.data import emoji_captions
-from cocos.embeddings import batches
+from cocos.embeddings import sampling
 from cocos.measures.shared import retrieval
 
 __all__ = ["main"]
@@ -46,7 +46,7 @@ COUNTS = (*PUBLISHED_COUNTS, "weight_below", "effective", "relative", "hardest_s
 def _run(family: str, rate: float, seed: int) -> dict:
     """Train one model; evaluate it, and count its loss in one pass over the training set in both conventions."""
     loss, items = losses.load(family, LOSSES[family]), emoji_captions.load("train")
-    plan = batches.plan(
+    plan = sampling.plan(
         train_example.framed(items), sample=loss.sample, batch_size=BATCH_SIZE, batches=STEPS, seed=seed
     )
     model = train_example.fitted(items, plan.batches, loss, seed, rate)

@@ -10,7 +10,7 @@ from torch import Tensor
 from cocos.counting import statistics
 from cocos.counting.statistics import MARKED_LABELS
 from cocos.embeddings import Embeddings
-from cocos.embeddings.batches import Batch
+from cocos.embeddings.sampling import Batch
 from cocos.embeddings.scores import Pairs
 
 

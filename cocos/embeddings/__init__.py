@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from cocos.embeddings.batches import draw
 from cocos.embeddings.embeddings import Embeddings, Side
+from cocos.embeddings.sampling import draw
 
 __all__ = ["UNGIVEN", "Embeddings", "Side", "draw"]
 

@@ -12,8 +12,8 @@ import numpy as np
 
 from cocos.base import ranges
 from cocos.base.errors import InputError, nearest
-from cocos.embeddings import batches, scores
-from cocos.embeddings.batches import Batch
+from cocos.embeddings import scores
+from cocos.embeddings.sampling import Batch, check_options
 
 T = TypeVar("T")
 # Called with the name of a part of the work; gives a function of (done, in all).
@@ -29,7 +29,7 @@ class Sampling(TypedDict, total=False):
 
     Args:
         batches: number of batches (None: one pass over the training set), or the batches themselves.
-        batch_size: pairs, queries or samples in a batch (see `cocos.batches.plan`); `all` for the whole set.
+        batch_size: pairs, queries or samples in a batch (see `cocos.sampling.plan`); `all` for the whole set.
         sample: draw `pairs`, or queries with their `groups`; None: as the loss is trained.
         per_group: candidates of a query, or samples of a class, in a batch of groups.
         copies: a row that several pairs of a batch have, like an image with two of its captions, is one candidate
@@ -162,7 +162,7 @@ def refuse_options(options: Sampling, eps: float | None, drawn: bool) -> None:
         raise InputError(f"same group: {same_group!r}, expected one of {', '.join(scores.SAME_GROUP)}")
     number = options["batches"] if drawn else None
     sizes = options["batch_size"], number, options["per_group"], options["seed"]
-    batches.check(options["sample"], *sizes, options["copies"])
+    check_options(options["sample"], *sizes, options["copies"])
 
 
 def copies(options: Sampling) -> str:

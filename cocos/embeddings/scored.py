@@ -11,7 +11,7 @@ from torch import Tensor
 from cocos.base.errors import InputError, Unfit, rows
 from cocos.embeddings import UNGIVEN, annotations, marks
 from cocos.embeddings.annotations import Groups
-from cocos.embeddings.batches import Batch, Plan
+from cocos.embeddings.sampling import Batch, Plan
 from cocos.embeddings.scores import Pairs
 from cocos.embeddings.teachers import Teacher, read_numbers
 

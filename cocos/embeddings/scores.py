@@ -9,7 +9,7 @@ from torch import Tensor
 
 from cocos.base.errors import InputError, nearest, rows
 from cocos.embeddings import UNGIVEN, Embeddings, sources
-from cocos.embeddings.batches import Batch, matches
+from cocos.embeddings.sampling import Batch, matches
 from cocos.embeddings.similarities import (
     METRICS,
     NORMALISED_SIDES,

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from cocos.base.errors import InputError
 from cocos.embeddings import Embeddings
-from cocos.embeddings.batches import Batch
+from cocos.embeddings.sampling import Batch
 
 
 @dataclass(frozen=True)
@@ -103,7 +103,7 @@ def of_candidates(embeddings: Any, batch: Batch, query_index: Tensor) -> Tensor:
 
     Examples:
         >>> embeddings = cocos.Embeddings(torch.eye(3)[:2], torch.eye(3), [0, 1], [0, 1, 2], negatives=[[2], [-1]])
-        >>> batch = cocos.batches.Batch(torch.tensor([0, 1]), torch.tensor([0, 1, 2]), paired=True, extra=1)
+        >>> batch = cocos.sampling.Batch(torch.tensor([0, 1]), torch.tensor([0, 1, 2]), paired=True, extra=1)
         >>> cocos.sources.of_candidates(embeddings, batch, batch.query_index).tolist()
         [[0, 0, 1], [0, 0, 2]]
     """

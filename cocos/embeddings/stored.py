@@ -10,7 +10,7 @@ from torch import Tensor
 
 from cocos.base.errors import InputError
 from cocos.embeddings import Embeddings
-from cocos.embeddings.batches import Batch
+from cocos.embeddings.sampling import Batch
 
 COMPARED_ROWS = 8  # rows of each side that are compared to find the one that is drawn
 

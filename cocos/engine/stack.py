@@ -12,7 +12,7 @@ from torch import Tensor
 
 from cocos.base.errors import InputError
 from cocos.embeddings import Embeddings, scores
-from cocos.embeddings.batches import Batch, matches
+from cocos.embeddings.sampling import Batch, matches
 from cocos.embeddings.similarities import unit
 from cocos.engine import devices, exact
 from cocos.engine.view import PRODUCTS, View, ViewSide

@@ -18,7 +18,7 @@ from torch import Tensor
 from cocos import losses
 from cocos.base.errors import InputError
 from cocos.counting import statistics
-from cocos.embeddings.batches import Batch
+from cocos.embeddings.sampling import Batch
 from cocos.embeddings.scores import NORMALISED_SIDES, Pairs
 from cocos.embeddings.similarities import length, unit
 from cocos.embeddings.stored import Stored

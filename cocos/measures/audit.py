@@ -19,9 +19,9 @@ from cocos.counting.filter_rules import FilterTrial
 from cocos.counting.findings import Finding
 from cocos.counting.statistics import MARKED_LABELS, MARKED_PARTS
 from cocos.embeddings import Embeddings
-from cocos.embeddings.batches import Batch
 from cocos.embeddings.marks import UNMARKED, Mark, of, within
 from cocos.embeddings.options import DEFAULTS, Sampling, sampled, tracked
+from cocos.embeddings.sampling import Batch
 from cocos.embeddings.scored import Scores
 from cocos.embeddings.scores import Pairs
 from cocos.embeddings.sources import OWN_HARD
@@ -111,7 +111,7 @@ def audit(
             of the rows are among them; all are of those that are asked for.
         neighbours: number of nearest rows in which each must be for the other. Positives are among these rows.
         only: the one direction to look at; None: all.
-        **sampling: options of the batches, see `cocos.sampling.Sampling`.
+        **sampling: options of the batches, see `Sampling`.
 
     Returns:
         Each (direction, rule), the last rule being any of them: `suspects`, `share` of the negatives, `push_share`,

@@ -16,8 +16,8 @@ from cocos.checkpoints import Checkpoint
 from cocos.counting import shares, statistics
 from cocos.counting.weights import check_pairs
 from cocos.embeddings import Embeddings
-from cocos.embeddings.batches import Batch
 from cocos.embeddings.options import DEFAULTS, Sampling, sampled
+from cocos.embeddings.sampling import Batch
 from cocos.embeddings.scored import Scores
 from cocos.embeddings.scores import Pairs
 from cocos.measures.shared.prepared import Run, drawn_from, loss_for, planned, prepare
@@ -125,7 +125,7 @@ def contributors(
             negatives in the first batch.
         direction: which side asks; None: the first one.
         top: number of candidates to list. All, or None in Python, lists every one; totals always cover all.
-        **sampling: options of the batches, see `cocos.sampling.Sampling`.
+        **sampling: options of the batches, see `Sampling`.
 
     Returns:
         Each (candidate,), from the largest share to the smallest: `candidate_index`, its row; `group`; `score`;

@@ -23,9 +23,8 @@ from cocos.counting import averages, conventions, findings, marked, shares, slic
 from cocos.counting.findings import Finding
 from cocos.counting.marked import MarkedBatch
 from cocos.embeddings import Embeddings, scores
-from cocos.embeddings import batches as batch_plans
-from cocos.embeddings.batches import Batch
 from cocos.embeddings.options import Progress, Sampling, sampled, tracked, within
+from cocos.embeddings.sampling import Batch, Plan, read_slice
 from cocos.embeddings.scored import Scores
 from cocos.embeddings.scores import Pairs
 from cocos.embeddings.stored import Stored
@@ -109,7 +108,7 @@ def count(
         queries: count this many queries of each direction, drawn by the seed, against all candidates, and no batches.
         executor: counts chunks of the batches on its workers: any `concurrent.futures.Executor`, such as a spawned
             process pool, dask's `client.get_executor()` or `mpi4py.futures`. Results are equal to those without one.
-        **sampling: options of the batches, see `cocos.sampling.Sampling`.
+        **sampling: options of the batches, see `Sampling`.
 
     Returns:
         A Dataset with dims direction, batch, query: see `variables` in its file. For a list or a dict of losses, a dict
@@ -145,7 +144,7 @@ def count(
     how = Counting(eps, convention, n90, metrics, executor=executor, device=sampling["device"])
     if executor is not None:
         sampling["device"] = "cpu"  # the workers move their rows to the device
-    chosen = batch_plans.read_slice(batches)
+    chosen = read_slice(batches)
     sampling["batches"] = batches if chosen is None else chosen.stop
     if queries is not None:
         if len(asked) > 1:
@@ -184,7 +183,7 @@ def count(
     return results.labelled(counts[0], attrs[0], measure="count")
 
 
-def _about_slice(chosen: slice, plan: batch_plans.Plan) -> dict[str, str]:
+def _about_slice(chosen: slice, plan: Plan) -> dict[str, str]:
     """Attribute of the batches of a slice, whose end may be that of a pass."""
     return {slices.BATCH_SLICE: f"{chosen.start}:{chosen.start + len(plan.batches)}"}
 
@@ -211,7 +210,7 @@ def _of_stored(
     batches = drawn(stored, loss, sampling)
     given = sampling | {"progress": None}
 
-    def prepared_of(found: Embeddings, plan: batch_plans.Plan, rows: tuple[Tensor, ...] = ()) -> Run:
+    def prepared_of(found: Embeddings, plan: Plan, rows: tuple[Tensor, ...] = ()) -> Run:
         (run,) = prepare_all(found, [loss], **options, **given | {"batches": plan})
         return replace(run, checkpoint=checkpoint, rows=rows, stored=stored if rows else None)
 
@@ -250,7 +249,7 @@ def _against_all(
         every = [torch.arange(size) for size in sizes]
         turned = Batch(rows[1], every[0], paired=False)
         batch = Batch(rows[0], every[1], paired=False, turned=turned)
-        plan = batch_plans.Plan((batch,), "groups", max(map(len, rows)), (_of_all(rows, sizes),))
+        plan = Plan((batch,), "groups", max(map(len, rows)), (_of_all(rows, sizes),))
         (run,) = prepare_all(held, [loss], **options, **sampling | {"batches": plan})
         return how.dataset(replace(run, checkpoint=checkpoint), reports([run]), progress)
     loss = losses.as_loss(embeddings.loss(loss)[0] if isinstance(loss, str) else loss)
@@ -264,7 +263,7 @@ def _against_all(
         records[name] = [found | {"query_index": index, "query_group": asking.group}]
         asked.append(asking)
     rows = [each.index for each in asked]
-    plan = batch_plans.Plan((asked[0].beside(LOOKED_AT),), "groups", max(map(len, rows)), (_of_all(rows, sizes),))
+    plan = Plan((asked[0].beside(LOOKED_AT),), "groups", max(map(len, rows)), (_of_all(rows, sizes),))
     seen, (batch,), _ = stored.take(plan.batches, positive=bool(scores.NORMALISED_SIDES.get(loss.metric)))
     (run,) = prepare_all(seen, [loss], **options, **sampling | {"batches": replace(plan, batches=(batch,))})
     (health,), run = reports([run]), replace(run, checkpoint=embeddings, dtype="float64")

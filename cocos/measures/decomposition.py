@@ -14,8 +14,8 @@ from cocos.checkpoints import Checkpoint
 from cocos.counting import averages, forces, statistics
 from cocos.counting.weights import check_pairs
 from cocos.embeddings import Embeddings
-from cocos.embeddings.batches import Batch
 from cocos.embeddings.options import Sampling, sampled, tracked
+from cocos.embeddings.sampling import Batch
 from cocos.embeddings.scores import Pairs, length
 from cocos.measures.health import DIRECTION_LABELS, reports
 from cocos.measures.shared.prepared import Run, prepare
@@ -126,7 +126,7 @@ def decomposition(
         embeddings: embeddings of the training set, or a checkpoint (its training set is encoded).
         loss: a loss, or its name; a name takes the parameters that the checkpoint recorded for it.
         eps: smallest share that contributes, by weight and by force.
-        **sampling: options of the batches, see `cocos.sampling.Sampling`.
+        **sampling: options of the batches, see `Sampling`.
 
     Returns:
         The statistics of `cocos.counting.forces.per_query`, dims (direction, batch, query), missing where they are not

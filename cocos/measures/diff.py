@@ -111,7 +111,7 @@ def diff(
         level: of the confidence intervals.
         queries: of embeddings: count and rank this many queries of each direction, drawn by the seed, against all
             candidates, and draw no batches. Those of a large set in shards are read from the disk in parts.
-        **sampling: of embeddings: options of the batches, see `cocos.sampling.Sampling`.
+        **sampling: of embeddings: options of the batches, see `Sampling`.
 
     Returns:
         A Dataset with dims direction, metric, version (the two names), query. `mean`, `difference`, `low`, `high`, `p`,

@@ -36,7 +36,7 @@ def eps_curve(
         embeddings: embeddings of the training set, or a checkpoint (its training set is encoded).
         loss: a loss, or its name.
         eps: ascending shares; None: 61 of them from 1e-6 to 1, evenly spaced in the exponent.
-        **sampling: options of the batches, see `cocos.sampling.Sampling`.
+        **sampling: options of the batches, see `Sampling`.
 
     Returns:
         `contributing_all` (direction, eps), mean count over all queries of the run, and `idle_fraction` (direction,

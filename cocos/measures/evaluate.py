@@ -17,9 +17,9 @@ from cocos.base.ranges import whole
 from cocos.checkpoints import Checkpoint
 from cocos.counting import findings, health
 from cocos.counting.averages import DRAWN_LABELS
-from cocos.embeddings import Embeddings, batches, scores
-from cocos.embeddings.batches import Batch
+from cocos.embeddings import Embeddings, scores
 from cocos.embeddings.options import Progress, tracked
+from cocos.embeddings.sampling import Batch, check_options
 from cocos.embeddings.scored import NO_BATCHES, Scores
 from cocos.engine import readers, streamed
 from cocos.measures.dtp import dtp
@@ -379,7 +379,7 @@ def evaluate(
         [100.0, 100.0]
     """
     ks = retrieval.check(ks)
-    batches.check(None, 2, None, None, seed)
+    check_options(None, 2, None, None, seed)
     checkpoint = embeddings if isinstance(embeddings, Checkpoint) else None
     asked = metric
     metric, trained_with, chosen = ranked_by(checkpoint, loss, metric)

@@ -14,9 +14,9 @@ from cocos import results
 from cocos.base.errors import InputError
 from cocos.checkpoints import Checkpoint
 from cocos.counting import health as counted
-from cocos.embeddings import Embeddings, batches
-from cocos.embeddings.batches import Batch
+from cocos.embeddings import Embeddings
 from cocos.embeddings.options import Sampling, sampled
+from cocos.embeddings.sampling import Batch, alone
 from cocos.embeddings.scored import Scores
 from cocos.embeddings.scores import Pairs
 from cocos.embeddings.similarities import SYMMETRIC
@@ -60,7 +60,7 @@ def health(
     Args:
         embeddings: embeddings of the training set, or a checkpoint (its training set is encoded).
         loss: a loss, or its name; spread and rank are of directions where its metric reads these.
-        **sampling: options of the batches, see `cocos.sampling.Sampling`.
+        **sampling: options of the batches, see `Sampling`.
 
     Returns:
         The quantities of `cocos.counting.health.side` and `cocos.counting.health.felt`, (side,) and (direction,);
@@ -118,7 +118,7 @@ def _scored(run: Run) -> Callable[[str, int], Pairs]:
         _, side, second = run.side(direction)
         if second and batch.paired and batch.square and run.loss.metric in SYMMETRIC:
             return pairs(first, number).flip()
-        part, own = batches.alone(side, _some(run, side, batch.flip() if second else batch))
+        part, own = alone(side, _some(run, side, batch.flip() if second else batch))
         return run.block(part, run.seen(own), slice(None))
 
     return pairs

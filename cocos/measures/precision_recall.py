@@ -48,7 +48,7 @@ def precision_recall(
     Args:
         embeddings: embeddings, or a checkpoint (a split of its data is encoded).
         loss: a loss, or its name: its metric is taken; None: cosines.
-        **asking: the queries of the band, see `cocos.sampling.Queries`.
+        **asking: the queries of the band, see `Queries`.
 
     Returns:
         `recall`, `precision` and `threshold` (point,), at most 2,000; `band` (direction, percentile, level), the 25th,

@@ -85,7 +85,7 @@ def replay(
         eps: smallest share that contributes.
         by: value whose change is shown: contributing, idle, relative, effective, push or hardest_share.
         level: of the confidence intervals.
-        **sampling: options of the batches, see `cocos.sampling.Sampling`.
+        **sampling: options of the batches, see `Sampling`.
 
     Returns:
         A Dataset with dims direction, variant (the first is the setting as it is), metric: `mean`; over the queries

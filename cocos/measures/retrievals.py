@@ -39,7 +39,7 @@ def retrievals(
             single row (`3,`) tells it from a number.
         k: candidates of each.
         direction: one of the embeddings' directions; None: the first.
-        **asking: options of the queries, see `cocos.sampling.Queries`.
+        **asking: options of the queries, see `Queries`.
 
     Returns:
         Of each query (query,): its row `query_index`, `best_rank` and `best_score` of its best positive (NaN without

@@ -23,8 +23,9 @@ from cocos.checkpoints import runs as training_runs
 from cocos.counting import averages, findings
 from cocos.counting.findings import Finding
 from cocos.counting.statistics import BATCH_NUMBERS, BY_NAME
-from cocos.embeddings import Embeddings, batches, scores, sources
+from cocos.embeddings import Embeddings, scores, sources
 from cocos.embeddings.options import Progress, Sampling, sampled
+from cocos.embeddings.sampling import Batch, alone
 from cocos.embeddings.scores import Pairs
 from cocos.measures.count import count
 from cocos.measures.dtp import dtp
@@ -113,7 +114,7 @@ def run(
             there is one checkpoint); or data that every checkpoint encodes.
         detectors: those that are on, as `cocos.detectors.chosen` gives them; None: all.
         opener: opens a path; `cocos.open`, unless models need more than their own files.
-        **sampling: options of the batches, see `cocos.sampling.Sampling`.
+        **sampling: options of the batches, see `Sampling`.
 
     Returns:
         Over `checkpoint`, whose coordinate is the step: the numbers of `cocos.Monitor` under their names
@@ -418,10 +419,10 @@ def _measured(
 def _record(run: Run) -> dict[str, Any]:
     """The record of a training batch, as `cocos.Monitor` has it: the mean over some of the largest batches."""
 
-    def directions(batch: batches.Batch) -> Iterator[tuple[str, Pairs]]:
+    def directions(batch: Batch) -> Iterator[tuple[str, Pairs]]:
         for name, side, second in run.sides:
             there = batch.flip() if second else batch
-            part, own = batches.alone(side, there)
+            part, own = alone(side, there)
             pairs = next(run.pairs(part, own, whole=True))
             if side.negatives is not None and pairs.source is not None:  # the batch alone names no hard negatives
                 known, source = sources.of_candidates(side, there, there.query_index), pairs.source.clone()

@@ -57,7 +57,7 @@ def score_distribution(
         loss: a loss, or its name: its metric is taken; None: cosines.
         bins: equal ones, from -1 to 1 for cosines, and from the smallest to the largest score for other metrics.
         ks: neighbours whose scores are found, exactly, in float64.
-        **asking: options of the queries, see `cocos.sampling.Queries`. The candidates of a large set in shards are read
+        **asking: options of the queries, see `Queries`. The candidates of a large set in shards are read
             some at a time for cosines.
 
     Returns:

@@ -56,7 +56,7 @@ def solve(
         bounds: of the value. A number beyond them gives the nearer bound, which `bound` of the attributes says. None:
             from 1e-4 to 1e4 times the loss's own value, and a number beyond is refused.
         tolerance: relative difference from the wanted number that is good enough.
-        **sampling: options of the batches, see `cocos.sampling.Sampling`.
+        **sampling: options of the batches, see `Sampling`.
 
     Returns:
         `value`, of the parameter; `effective` (direction,), the number that it gives, and `effective_mean`, its mean;

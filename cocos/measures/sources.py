@@ -36,7 +36,7 @@ def sources(
         embeddings: embeddings with `negatives`, or any for a loss of several directions; or a checkpoint.
         loss: a loss, or its name.
         eps: smallest share that contributes.
-        **sampling: options of the batches, see `cocos.sampling.Sampling`.
+        **sampling: options of the batches, see `Sampling`.
 
     Returns:
         Dims direction and source (see `cocos.sources.SOURCES`): `negatives`, `contributing` and `pulled` per query,

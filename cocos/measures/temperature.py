@@ -222,7 +222,7 @@ def temperature(
             whole set.
         effective: find the temperature with this effective number of negatives as well.
         clip: largest scale that training allows; 100 is CLIP's.
-        **sampling: options of the batches, see `cocos.sampling.Sampling`. Without a number of batches, one pass is
+        **sampling: options of the batches, see `Sampling`. Without a number of batches, one pass is
             read, but at most 4.2 million scores of a direction, and of a large set on a disk 8,192 queries.
 
     Returns:

@@ -58,7 +58,7 @@ def temperature_curve(
         values: ascending and above 0; None: 33 of them, evenly spaced in the exponent, from a 30th of the loss's own
             value to 30 times it.
         eps: smallest share that contributes.
-        **sampling: options of the batches, see `cocos.sampling.Sampling`.
+        **sampling: options of the batches, see `Sampling`.
 
     Returns:
         Each (direction, value): `effective`, the effective number of negatives, mean over the queries with any push;

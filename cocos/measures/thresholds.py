@@ -82,7 +82,7 @@ def thresholds(
             pairs. One that no cut-off reaches is left out and named in `not_reached`; of two with one cut-off the
             larger stays.
         cutoffs: cosines, in the place of both.
-        **asking: options of the queries, see `cocos.sampling.Queries`.
+        **asking: options of the queries, see `Queries`.
 
     Returns:
         Of each cut-off (cutoff,): its `distance`, what it was `chosen` for, the precision that was its `target` (NaN

@@ -20,8 +20,8 @@ from cocos.base.ranges import Positive, number
 from cocos.checkpoints import Checkpoint
 from cocos.counting import findings, health
 from cocos.embeddings import Embeddings, scores
-from cocos.embeddings.batches import Batch
 from cocos.embeddings.options import Progress
+from cocos.embeddings.sampling import Batch
 from cocos.engine import readers
 from cocos.measures.evaluate import among_samples, origin, ranked_by, split_of
 from cocos.measures.shared.prepared import embedded

@@ -398,7 +398,7 @@ def verify(
         embeddings: real ones, or a checkpoint.
         against: another loss that it should equal, up to a factor; or its name, with the parameters of the same name.
             None: the loss of the shelf whose unit a loss of another library takes.
-        **sampling: options of the batches, see `cocos.sampling.Sampling`.
+        **sampling: options of the batches, see `Sampling`.
 
     Returns:
         `gap` (case, dtype), closed form against autograd; `error` (case, dtype), against float64 on the same rounded

@@ -51,7 +51,7 @@ def weight_map(
         direction: which side asks; None: the first one.
         order: of queries and candidates: `hardness`, queries by their contributing negatives and candidates by the push
             that they receive, the most first; `batch`, as they were drawn; or `group`, by their groups.
-        **sampling: options of the batches, see `cocos.sampling.Sampling`.
+        **sampling: options of the batches, see `Sampling`.
 
     Returns:
         Each (query, candidate): `weight`, signed; `share`, |weight| / unit; `positive` and `negative`, the masks. Of

@@ -13,7 +13,7 @@ from cocos import losses
 from cocos.base.errors import InputError
 from cocos.counting import shares, weights
 from cocos.embeddings import Embeddings, scores
-from cocos.embeddings.batches import Batch, with_queues
+from cocos.embeddings.sampling import Batch, with_queues
 from cocos.embeddings.scores import Pairs
 from cocos.embeddings.similarities import SYMMETRIC
 

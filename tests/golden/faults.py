@@ -41,7 +41,7 @@ FAULTS = {
         "return places[0] + 1.001 * high * behind,",
     ),
     "draws": (
-        "embeddings/batches.py",
+        "embeddings/sampling.py",
         "torch.Generator().manual_seed(seed)",
         "torch.Generator().manual_seed(seed + 1)",
     ),

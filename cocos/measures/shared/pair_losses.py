@@ -11,7 +11,7 @@ from cocos import losses
 from cocos.base import user_code
 from cocos.base.errors import InputError, nearest
 from cocos.embeddings import Embeddings, Side
-from cocos.embeddings.batches import Batch
+from cocos.embeddings.sampling import Batch
 from cocos.embeddings.scores import pairs
 from cocos.embeddings.teachers import Teacher
 from cocos.losses.foreign import ROLES, ForeignLoss, literal, parameters_of, takes_any

@@ -20,9 +20,10 @@ from cocos.checkpoints import Checkpoint
 from cocos.checkpoints.encoding import device_of
 from cocos.counting import findings, health, shares, weights
 from cocos.counting.findings import Finding
-from cocos.embeddings import Embeddings, batches, scores
-from cocos.embeddings.batches import Batch, Plan
+from cocos.embeddings import Embeddings, scores
 from cocos.embeddings.options import DEFAULTS, Progress, Sampling, copies, refuse_options, within
+from cocos.embeddings.sampling import Batch, Plan, alone, matches
+from cocos.embeddings.sampling import plan as draw_plan
 from cocos.embeddings.scored import Scores
 from cocos.embeddings.scores import NORMALISED_SIDES, Pairs
 from cocos.embeddings.similarities import SYMMETRIC
@@ -462,7 +463,7 @@ def prepare_all(
         scored: whether the measure needs no vectors, so that it takes scores as well.
         everything: whether the measure reads other rows than those of its batches. Of a set on a disk the rows of a
             number of batches are read alone otherwise.
-        **sampling: see `cocos.sampling.Sampling`; `batches` may be a `Plan`. A dtype of None is float32 for scores that
+        **sampling: see `Sampling`; `batches` may be a `Plan`. A dtype of None is float32 for scores that
             are visited, whose counts float64 decides, and float64 elsewhere.
 
     Raises:
@@ -515,7 +516,7 @@ def prepare_all(
             few = options | {"batch_size": CHECKED_ROWS, "batches": 1}
             with contextlib.suppress(InputError):  # it is read, or refused, as it stands
                 small = _planned(embeddings, checkpoint, few, plan.sample, rows, matching == "columns")
-                own, only = batches.alone(embeddings, small.batches[0])
+                own, only = alone(embeddings, small.batches[0])
                 own = own.single(own.directions[0]) if _queries_only(loss, own, checkpoint) else own
                 small = replace(small, batches=(only,))
                 loss = loss.bind(Run(own, loss, small, same_group, checkpoint, "float64").first())
@@ -630,23 +631,21 @@ def _planned(
 ) -> Plan:
     """Draw the batches for a loss, or check those that are given; `sample` is how the loss is trained.
 
-    `matched` and `hard` are options of `cocos.batches.plan`.
+    `matched` and `hard` are options of `cocos.sampling.plan`.
     """
     count = options["batches"]
     if isinstance(count, Plan):
         for batch in count.batches:
-            batches.matches(embeddings, batch)
+            matches(embeddings, batch)
         return count
     if isinstance(count, tuple):
         for batch in count:
-            batches.matches(embeddings, batch)
+            matches(embeddings, batch)
         return Plan(count, options["sample"] or sample, max(batch.sizes[0] for batch in count))
     sample = options["sample"] or ("groups" if embeddings.shared else sample)
     drawn = {name: options[name] for name in ("batch_size", "per_group", "seed")} | {"copies": copies(options)}
     try:
-        return batches.plan(
-            embeddings, sample=sample, batches=count, matched=matched, hard=hard or not matched, **drawn
-        )
+        return draw_plan(embeddings, sample=sample, batches=count, matched=matched, hard=hard or not matched, **drawn)
     except Unfit as error:
         raise Unfit(f"{checkpoint.path}: {error}" if checkpoint else str(error)) from None
 
@@ -657,7 +656,7 @@ def planned(stored: Stored, loss: losses.Loss, options: Sampling) -> Plan:
     Args:
         stored: the set.
         loss: says how batches are drawn where `options` do not.
-        options: see `cocos.sampling.Sampling`.
+        options: see `Sampling`.
     """
     if not (options["batches"] is None or isinstance(options["batches"], int)):
         raise InputError("batches: rows of a set on a disk are drawn; give their number")

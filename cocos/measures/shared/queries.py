@@ -12,9 +12,9 @@ from cocos import engine, results
 from cocos.base.errors import InputError, rows
 from cocos.checkpoints import Checkpoint
 from cocos.counting import findings, health
-from cocos.embeddings import Embeddings, batches, scores
-from cocos.embeddings.batches import Batch
+from cocos.embeddings import Embeddings, scores
 from cocos.embeddings.options import Queries
+from cocos.embeddings.sampling import Batch, check_options
 from cocos.engine import readers
 from cocos.measures.shared import retrieval
 from cocos.measures.shared.prepared import embedded, loss_for
@@ -81,14 +81,14 @@ def asked(
         loss: a loss, or its name: its metric is taken; None: cosines.
         one: only one direction is asked for.
         direction: which; None: the first one.
-        **asking: see `cocos.sampling.Queries`; `queries` may be their rows.
+        **asking: see `Queries`; `queries` may be their rows.
     """
     queries, seed, split = asking["queries"], asking["seed"], asking["split"]
     count = isinstance(queries, Integral)
     if isinstance(queries, bool) or (count and queries < 1):
         other = "the rows of the queries" if one else "all (None in Python)"
         raise InputError(f"queries: {queries}, expected an integer of at least 1, or {other}")
-    batches.check(None, 2, None, None, seed)
+    check_options(None, 2, None, None, seed)
     checkpoint = embeddings if isinstance(embeddings, Checkpoint) else None
     metric = "cosine" if loss is None else loss_for(loss, embeddings).metric
     attrs = results.versions() | {"metric": metric, "seed": seed}

@@ -18,7 +18,7 @@ from torch import Tensor
 from cocos import losses
 from cocos.base.errors import InputError, nearest
 from cocos.counting import sharpness, statistics
-from cocos.embeddings.batches import WHOLE_SET, Batch
+from cocos.embeddings.sampling import WHOLE_SET, Batch
 from cocos.embeddings.scores import Pairs
 from cocos.engine import readers
 from cocos.losses.combined import WRAPPERS

@@ -11,8 +11,8 @@ from torch import Tensor
 
 from cocos import losses
 from cocos.embeddings import Embeddings
-from cocos.embeddings.batches import Plan
 from cocos.embeddings.options import DEFAULTS, Sampling
+from cocos.embeddings.sampling import Plan
 from cocos.embeddings.scores import NORMALISED_SIDES
 from cocos.embeddings.stored import Stored
 from cocos.measures.shared import prepared
@@ -62,7 +62,7 @@ def drawn(stored: Stored, loss: losses.Loss, sampling: Sampling) -> StoredBatche
     Args:
         stored: the set.
         loss: that is counted, which says how batches are drawn where `sampling` does not.
-        sampling: see `cocos.sampling.Sampling`.
+        sampling: see `Sampling`.
     """
     plan = prepared.planned(stored, loss, DEFAULTS | sampling)
     return StoredBatches(stored, plan, bool(NORMALISED_SIDES.get(loss.metric)))

@@ -492,7 +492,7 @@ def of_model(
         split: of the checkpoint's data.
         start: progress, name of the work -> callback.
         typed: adds the options that were typed to a command of the page.
-        **options: of the measures, such as those of `cocos.sampling.Sampling`.
+        **options: of the measures, such as those of `Sampling`.
 
     Examples:
         >>> from cocos.reports import page
@@ -559,7 +559,7 @@ def report(
         start: progress, name of the work -> callback.
         typed: adds the options that were typed to a command of the page.
         files: of results, which give them their names and commands.
-        **options: of the measures, such as those of `cocos.sampling.Sampling`.
+        **options: of the measures, such as those of `Sampling`.
 
     Raises:
         InputError: nothing to show, sources of different kinds, or more than two models.

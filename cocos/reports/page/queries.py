@@ -53,8 +53,8 @@ from cocos.counting.weights import check_pairs
 from cocos.data.training_set import Items, PictureOf, TextOf
 from cocos.embeddings import Embeddings
 from cocos.embeddings.annotations import Picture
-from cocos.embeddings.batches import Batch
 from cocos.embeddings.options import Sampling
+from cocos.embeddings.sampling import Batch
 from cocos.embeddings.scores import NORMALISED_SIDES, Pairs, length
 from cocos.measures.shared.prepared import Run, prepare
 

@@ -49,7 +49,7 @@ class Batch:
             partners is a query for each of them, but one candidate. None: the rows exchanged.
 
     Examples:
-        >>> batch = cocos.batches.Batch(torch.tensor([2, 0]), torch.tensor([5, 1]), paired=True)
+        >>> batch = cocos.sampling.Batch(torch.tensor([2, 0]), torch.tensor([5, 1]), paired=True)
         >>> batch.sizes
         (2, 2)
         >>> batch.flip().query_index
@@ -142,7 +142,7 @@ class Plan:
         coverage: the note on hard negatives that are in none of these batches; empty if all are drawn.
 
     Examples:
-        >>> plan = cocos.batches.plan(cocos.Embeddings(torch.eye(4), 2 * torch.eye(4)), batch_size=2)
+        >>> plan = cocos.sampling.plan(cocos.Embeddings(torch.eye(4), 2 * torch.eye(4)), batch_size=2)
         >>> plan.batch_size, len(plan.batches)
         (2, 2)
     """
@@ -177,7 +177,7 @@ def read_slice(batches: Any) -> slice | None:
         InputError: a text or a slice that means no batches.
 
     Examples:
-        >>> cocos.batches.read_slice("40:80"), cocos.batches.read_slice(slice(3)), cocos.batches.read_slice(40)
+        >>> cocos.sampling.read_slice("40:80"), cocos.sampling.read_slice(slice(3)), cocos.sampling.read_slice(40)
         (slice(40, 80, None), slice(0, 3, None), None)
     """
     if not isinstance(batches, str | slice):
@@ -195,7 +195,7 @@ def read_slice(batches: Any) -> slice | None:
     return slice(int(start), None if stop is None else int(stop))
 
 
-def check(
+def check_options(
     sample: str | None,
     batch_size: int | str,
     batches: int | None,
@@ -262,10 +262,10 @@ def plan(
         Three captions ask for two images, or for three, if an image occurs once for each of its captions:
 
         >>> images = cocos.Embeddings(torch.eye(3)[:2], torch.eye(3), [0, 1], [0, 0, 1])
-        >>> [cocos.batches.plan(images, copies=rule).batches[0].flip().sizes for rule in cocos.batches.COPY_RULES]
+        >>> [cocos.sampling.plan(images, copies=rule).batches[0].flip().sizes for rule in cocos.sampling.COPY_RULES]
         [(3, 2), (3, 3)]
     """
-    check(sample, batch_size, batches, per_group, seed, copies)
+    check_options(sample, batch_size, batches, per_group, seed, copies)
     queued, embeddings = embeddings, embeddings.without_queue()
     hard, copies = not matched if hard is None else hard, "keep" if matched else copies
     everything = batch_size == WHOLE_SET
