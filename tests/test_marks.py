@@ -256,7 +256,7 @@ def test_the_command_reports_the_marks_of_a_file(tmp_path, arrays):
         assert set(entry["marks"]["look-alike"]) == {"negatives", "push", "placebo", "enrichment", "queries"}
     assert results.open(tmp_path / "counts.nc")["mark"].values.tolist() == ["look-alike"]
     text = call("count", path, "--batch-size", 16).stdout
-    assert "look-alike: part of the push" in text and "false negative" not in text
+    assert "look-alike: push fraction" in text and "false negative" not in text
 
 
 def test_sources_and_a_name_of_their_own_in_a_file(tmp_path):

@@ -134,7 +134,7 @@ def test_n90_is_a_request(embeddings, convention):
     plain = measures.count(embeddings, "ntxent", **options)
     assert "n90" not in plain and "n90_per_query" not in plain
     assert {entry["n90"] for entry in reports.document("count", plain)["directions"].values()} == {None}
-    assert "carry 90 %" not in str(table("count", plain)) and "NaN" not in latex(plain, "file")
+    assert "with 90 %" not in str(table("count", plain)) and "NaN" not in latex(plain, "file")
     asked = measures.count(embeddings, "ntxent", n90=True, **options)
     np.testing.assert_array_equal(asked["contributing"], plain["contributing"])
     xr.testing.assert_allclose(asked.drop_vars(["n90", "n90_per_query"]), plain, rtol=1e-5, atol=1e-6)
@@ -144,7 +144,7 @@ def test_n90_is_a_request(embeddings, convention):
     pairs = dataclasses.replace(pairs, negative=~pairs.positive) if convention == "ecir2022" else pairs
     right = oracles.n90(losses.load("ntxent").weight(pairs), pairs)
     assert asked["n90_per_query"].sel(direction="c2q", batch=0).values.tolist() == right
-    assert entry["mean"] > 1 and "carry 90 %" in str(table("count", asked))
+    assert entry["mean"] > 1 and "with 90 %" in str(table("count", asked))
 
 
 @pytest.mark.parametrize("n90", [False, True])

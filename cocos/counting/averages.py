@@ -32,8 +32,8 @@ DRAWN_LABELS = {
     "query_index": ("row of the query in the embeddings", "1"),
     "query_group": ("group of the query, numbered in ascending order", "1"),
     "queries": ("queries in the batch", "queries"),
-    "same_group_pairs": ("pairs of drawn rows in the batch that are of one group", "pairs"),
-    "repeated": ("copies of candidates among the pairs of the batch as drawn", "candidates"),
+    "same_group_pairs": ("row pairs of one group in the batch", "pairs"),
+    "repeated": ("repeated candidates among the sampled pairs", "candidates"),
 }
 
 
@@ -188,7 +188,7 @@ def variables(
     _, batches, width = next(each.shape[:3] for each in values.values() if each.ndim > 2)
     made["direction"] = ("direction", list(directions))
     made["batch"] = ("batch", range(batches), "training batch")
-    made["query"] = ("query", range(width), "place in the batch")
+    made["query"] = ("query", range(width), "index in the batch")
     return made
 
 
@@ -240,7 +240,7 @@ def of_records(
     if sources:
         there = np.nansum(sources["source_negatives"], axis=(1, 2, 3)) > 0
         some = [name for name, any_ in zip(SOURCES, there, strict=True) if any_]
-        made["source"] = ("source", some, "where candidates come from")
+        made["source"] = ("source", some, "source of the candidates")
         dims = ("source", *QUERY_DIMS)
         made |= {each.name: (dims, sources[each.name][there], *each.about) for each in OF_SOURCES}
     return made

@@ -14,7 +14,7 @@ DIFFERENCE_LABELS = {
     "high": ("upper end of its confidence interval", ""),
     "p": ("p-value of the paired t-test", "1"),
     "p_holm": ("p-value adjusted for the number of tests (Holm)", "1"),
-    "pairs": ("queries that have a value in both", "queries"),
+    "pairs": ("queries with a value in both", "queries"),
     "groups": ("groups of those queries, within which they may depend on each other", "groups"),
 }
 

@@ -58,8 +58,8 @@ __all__ = [
 # Queries of which a mean is taken, and how a label says so.
 AVERAGED_OVER = {
     "all": "mean over all queries",
-    "any": "mean over the queries with at least one",
-    "pushed": "mean over the queries with any push",
+    "any": "mean over queries with at least one",
+    "pushed": "mean over queries with push",
 }
 
 
@@ -192,17 +192,17 @@ STATISTICS = (
         Number("contributing_all", row="contributing negatives per query", column="contributing", record="contributing",
                run=RunColumn("contributing", 2)),
         Number("contributing_mean", over="any", symbol="C^A", row="of the queries with any (C^A)", column="C^A"),
-        Number("idle_fraction", "part of the queries without any contributing negative", "1", value=0,
+        Number("idle_fraction", "fraction of queries without a contributing negative", "1", value=0,
                row="queries without any, %", column="none %", scale=100),
-        Number("idle_pull", "part of the pull that the queries without any contributing negative hold", "1", value=0,
-               by="pull", row="part of the pull that they hold, %", column="their pull %", scale=100),
+        Number("idle_pull", "pull fraction of queries without a contributing negative", "1", value=0,
+               by="pull", row="their fraction of the pull, %", column="their pull %", scale=100),
         Number("contributing_sum", "contributing negatives, sum over the batch", how="sum", symbol="C^B",
                row="full batch of {batch}: contributing (C^B)"),
-        Number("idle", "queries without any contributing negative", "queries", how="sum", value=0, symbol="C^0",
+        Number("idle", "queries without a contributing negative", "queries", how="sum", value=0, symbol="C^0",
                row="full batch of {batch}: queries without any (C^0)",
                record="idle", run=RunColumn("idle %", percent=True)),
     )),
-    Statistic("relative", "negatives with a part above eps of the query's own push", compared=True, numbers=(
+    Statistic("relative", "negatives with a push fraction above eps", compared=True, numbers=(
         Number(row="negatives with more than {percent} of the push", record="relative",
                run=RunColumn("relative", 2)),
     )),
@@ -213,19 +213,19 @@ STATISTICS = (
     Statistic("participation", "participation ratio of the negatives", numbers=(
         Number(over="pushed", row="participation ratio of the negatives"),
     )),
-    Statistic("n90", "negatives that hold 90 % of the push", asked=True, compared=True, numbers=(
-        Number(over="pushed", row="negatives that carry 90 % of the push", column="n90"),
+    Statistic("n90", "negatives with 90 % of the push", asked=True, compared=True, numbers=(
+        Number(over="pushed", row="negatives with 90 % of the push", column="n90"),
     )),
-    Statistic("hardest_share", "part of the push on the heaviest negative", "1", compared=True, numbers=(
-        Number(over="pushed", row="part of the push on the heaviest negative", column="heaviest",
+    Statistic("hardest_share", "push fraction of the heaviest negative", "1", compared=True, numbers=(
+        Number(over="pushed", row="push fraction of the heaviest negative", column="heaviest",
                record="hardest_share"),
     )),
     Statistic("weight_above", "summed share of the negatives above eps", "share", by_unit=True, compared=True, numbers=(
-        Number("", "share of the negatives above eps, mean over the queries", symbol="W^{qv-}", column="W-",
+        Number("", "share of the negatives above eps, mean over all queries", symbol="W^{qv-}", column="W-",
                row="share of the negatives above eps (W-)"),
     )),
     Statistic("weight_below", "summed share of the negatives not above eps", "share", by_unit=True, numbers=(
-        Number("", "share of the negatives not above eps, mean over the queries",
+        Number("", "share of the negatives not above eps, mean over all queries",
                row="share of the negatives not above eps"),
     )),
     Statistic("weight_positive", "summed share of the positives", "share", by_unit=True, compared=True, numbers=(
@@ -239,31 +239,32 @@ STATISTICS = (
         Number("eq7_idle", "queries without any count of Eq. 7", "queries", how="sum", value=0, symbol="C^0",
                row="full batch of {batch}: Eq. 7 count of 0"),
     )),
-    Statistic("clamped", "part of the positives on the clamp (HCL), for which nothing is pushed", "1", own=True,
+    Statistic("clamped", "fraction of positives at the clamp (HCL), without push", "1", own=True,
               numbers=(
-        Number("", "queries with all positives on the clamp (HCL), which push nothing", "queries", how="sum", value=1,
-               row="full batch of {batch}: queries on the clamp", record="clamped"),
+        Number("", "queries with all positives at the clamp (HCL), without push", "queries", how="sum", value=1,
+               row="full batch of {batch}: queries at the clamp", record="clamped"),
     )),
-    Statistic("pulled_negatives", "contributing negatives that are pulled", by_unit=True, rare=True, numbers=(
-        Number(row="contributing negatives that are pulled"),
+    Statistic("pulled_negatives", "pulled contributing negatives", by_unit=True, rare=True, numbers=(
+        Number(row="pulled contributing negatives"),
     )),
-    Statistic("pushed_positives", "positives that are pushed, with a share above eps", by_unit=True, rare=True,
+    Statistic("pushed_positives", "pushed positives with a share above eps", by_unit=True, rare=True,
               numbers=(
-        Number(row="positives that are pushed"),
+        Number(row="pushed positives"),
     )),
-    Statistic("masked", "negatives that the filter of the loss suspects", own=True, rare=True, numbers=(
-        Number(row="negatives that the filter suspects"),
+    Statistic("masked", "negatives suspected by the filter of the loss", own=True, rare=True, numbers=(
+        Number(row="negatives suspected by the filter"),
     )),
-    Statistic("masked_push", "their part of the query's push without the filter", "1", own=True, rare=True, numbers=(
-        Number("", "their part of the push without the filter", by="unfiltered_push", scale=100,
-               row="their part of the push without the filter, %"),
+    Statistic("masked_push", "push fraction of the suspected negatives, without the filter", "1", own=True, rare=True,
+              numbers=(
+        Number("", "push fraction of the suspected negatives, without the filter", by="unfiltered_push", scale=100,
+               row="their push fraction without the filter, %"),
     )),
-    Statistic("below_zero", "whether the positive scores below 0, so that `percent` keeps negatives above it", "1",
+    Statistic("below_zero", "positive scores below 0", "1",
               own=True, numbers=(
-        Number("", "part of the queries whose positive scores below 0: `percent` keeps negatives above it"),
+        Number("", "fraction of queries with a positive score below 0"),
     )),
-    Statistic("relative_uncertain", "candidates whose part of the push is too near eps to tell"),
-    Statistic("uncertain", "candidates too near eps to tell: the count is uncertain by this number"),
+    Statistic("relative_uncertain", "candidates with a push fraction within rounding of eps"),
+    Statistic("uncertain", "candidates with a share within rounding of eps"),
     Statistic("unfiltered_push", "total weight above zero of the negatives without the filter", "weight", own=True),
     Statistic("negative_push", "total weight above zero of the negatives", "weight"),
     Statistic("push", "total weight above zero", "weight"),
@@ -278,12 +279,12 @@ OF_SOURCES = (
     Statistic("source_contributing", "contributing negatives of the source", by_unit=True, numbers=(
         Number("contributing", row="contributing negatives"),
     )),
-    Statistic("source_pulled", "contributing negatives of the source that are pulled", by_unit=True, rare=True,
+    Statistic("source_pulled", "pulled contributing negatives of the source", by_unit=True, rare=True,
               numbers=(
-        Number("pulled", row="contributing negatives that are pulled"),
+        Number("pulled", row="pulled contributing negatives"),
     )),
     Statistic("source_push", "total weight above zero of the negatives of the source", "weight", numbers=(
-        Number("push", "part of the push", "1", row="part of the push, %", scale=100),
+        Number("push", "push fraction", "1", row="push fraction, %", scale=100),
     )),
 )  # fmt: skip
 # Statistics by their names.
@@ -296,29 +297,27 @@ SOURCE_STATISTICS = tuple(each.name for each in OF_SOURCES)
 # Long name and units of what a query has of each kind of marked candidates.
 MARKED_LABELS = {
     "marked_negatives": ("marked negatives", "candidates"),
-    "marked_push_per_query": ("part of the query's push on the marked negatives", "1"),
-    "placebo_push_per_query": ("part of the query's push on as many random negatives", "1"),
+    "marked_push_per_query": ("push fraction of the marked negatives", "1"),
+    "placebo_push_per_query": ("push fraction of as many random negatives", "1"),
 }
 # Numbers of a batch and a kind of marked candidates, by their names in a JSON document.
 MARKED_PARTS = {
     "negatives": Number(
-        "marked_share", "part of the negatives that is marked", "1", row="part of the negatives, %", scale=100
+        "marked_share", "fraction of negatives with the mark", "1", row="fraction of negatives, %", scale=100
     ),
-    "push": Number(
-        "marked_push", "part of the push on the marked negatives", "1", row="part of the push, %", scale=100
-    ),
+    "push": Number("marked_push", "push fraction of the marked negatives", "1", row="push fraction, %", scale=100),
     "placebo": Number(
         "placebo_push",
-        "part of the push on as many random negatives",
+        "push fraction of as many random negatives",
         "1",
-        row="part of the push of as many random negatives, %",
+        row="push fraction of as many random negatives, %",
         scale=100,
     ),
     "enrichment": Number(
         "enrichment",
-        "part of the push over part of the negatives",
+        "push fraction / fraction of negatives",
         "1",
-        row="part of the push over part of the negatives",
+        row="push fraction / fraction of negatives",
     ),
 }
 

@@ -538,7 +538,7 @@ def _variables(found: Mapping[str, Tallies], width: int) -> dict[str, tuple]:
         labels = [f"{trial.filter} {trial.threshold:g}" for trial in trials]
         made["filter"] = ("filter", labels, "filter and its threshold")
         made["filter_rule"] = ("filter", [trial.filter for trial in trials], "filter")
-        made["published"] = ("filter", [trial.published for trial in trials], "whether it is the published threshold")
+        made["published"] = ("filter", [trial.published for trial in trials], "published threshold")
         by_filter = [each.of_filters() for each in found.values()]
         for name, about in FILTER_LABELS.items():
             made[name] = (("direction", "filter"), np.stack([each[name] for each in by_filter]), *about)

@@ -187,7 +187,7 @@ def contributors(
     )
     labels = CONTRIBUTOR_LABELS | {"contributes": (f"is a negative, {shares.above(attrs)}", "1")}
     variables = {name: ("candidate", found[name][:top], *about) for name, about in labels.items()}
-    variables["candidate"] = ("candidate", range(1, len(found["share"][:top]) + 1), "place by share", "1")
+    variables["candidate"] = ("candidate", range(1, len(found["share"][:top]) + 1), "rank by share", "1")
     return results.labelled(variables, attrs, measure="contributors")
 
 

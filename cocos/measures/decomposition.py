@@ -42,10 +42,10 @@ GRADIENT_LABELS = {
     "hardest_rank_force": ("rank by score of the strongest negative", "rank"),
     "contributing": ("contributing negatives, by weight", "candidates"),
     "contributing_force": ("contributing negatives, by force", "candidates"),
-    "pushed_positives": ("positives that are pushed", "candidates"),
-    "pushed_positives_part": ("part of all weight that pushes positives", "1"),
-    "pulled_negatives": ("negatives that are pulled", "candidates"),
-    "pulled_negatives_part": ("part of all weight that pulls negatives", "1"),
+    "pushed_positives": ("pushed positives", "candidates"),
+    "pushed_positives_part": ("weight fraction on pushed positives", "1"),
+    "pulled_negatives": ("pulled negatives", "candidates"),
+    "pulled_negatives_part": ("weight fraction on pulled negatives", "1"),
 }
 
 # The forces on class proxies, beside the directions; their variables in a Dataset start with the prefix.

@@ -47,11 +47,11 @@ COMPARED = {
 CHANGE_BY = ("MRR", "contributing", "relative")
 # Of every direction and value, and of every version where there is one: long name and units.
 PAIRED_LABELS = {
-    "difference": ("mean of the paired differences, second less first", ""),
+    "difference": ("mean paired difference, second minus first", ""),
     **DIFFERENCE_LABELS,
-    "increased": ("queries whose value is larger in the second", "queries"),
-    "decreased": ("queries whose value is smaller in the second", "queries"),
-    "mean": ("mean over the paired queries", ""),
+    "increased": ("queries with a larger value in the second", "queries"),
+    "decreased": ("queries with a smaller value in the second", "queries"),
+    "mean": ("mean over paired queries", ""),
 }
 # Options of a result that its comparison keeps where both agree.
 OPTIONS = ("eps", "batches", "batch_size", "sample", "copies", "same_group", "seed", "dtype", "device", "split")
@@ -389,7 +389,7 @@ def _of_queries(matched: Matched, level: float) -> tuple[dict[str, tuple], list[
                 if lacking:
                     without.setdefault(lacking, []).append(f"{side} {name}")
     variables = _variables(entries, value.shape[:2], PAIRED_LABELS) | {
-        "value": (("direction", "metric", "version", "query"), value, "value of a query", ""),
+        "value": (("direction", "metric", "version", "query"), value, "value of the query", ""),
         "query_index": (("direction", "query"), rows, "row of the query in the embeddings", "1"),
         "metric": ("metric", metrics),
         "direction": ("direction", list(matched)),
@@ -438,9 +438,9 @@ def _changed(matched: Matched, by: str, changed: int) -> dict[str, tuple]:
                 found[s, : len(order)] = np.stack([one.values[key][order], other.values[key][order]], axis=1)
     dims = ("direction", "changed", "version")
     return ({"best_rank": (dims, best, "rank of its best positive", "rank")} if np.isfinite(best).any() else {}) | {
-        "changed_index": (dims[:2], rows, "row of a query that changed most", "1"),
+        "changed_index": (dims[:2], rows, "row of a most changed query", "1"),
         "changed_value": (dims, values, f"its {by}", ""),
-        "changed": ("changed", range(1, changed + 1), "place by change", "1"),
+        "changed": ("changed", range(1, changed + 1), "rank by change", "1"),
     }
 
 

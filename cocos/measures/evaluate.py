@@ -31,7 +31,7 @@ from cocos.measures.shared.queries import NO_POSITIVE, with_positives
 EVALUATED_SPLITS = ("test", "val", "dev", "train")
 # Variables over (direction, query): long name and units.
 RANK_LABELS = {
-    "best_rank": ("rank of the best positive of a query, without distractors", "rank"),
+    "best_rank": ("rank of the best positive, without distractors", "rank"),
     "query_index": DRAWN_LABELS["query_index"],
     "query_group": DRAWN_LABELS["query_group"],
 }

@@ -26,12 +26,12 @@ SIDE_LABELS = {
     "rows": ("rows of the side", "rows"),
     "sampled": ("rows that spread and rank are taken of", "rows"),
     "dimensions": ("width of the embeddings", "dimensions"),
-    "spread": ("root mean square distance from the mean, in parts of the length", "1"),
+    "spread": ("root mean square distance from the mean / root mean square length", "1"),
     "effective_rank": ("effective rank (exp of the entropy of the singular values)", "dimensions"),
     "uniformity": ("uniformity (log of the mean potential of two unit rows)", "nats"),
     "duplicates": ("rows that repeat another one exactly", "rows"),
     "near_duplicates": ("rows that repeat another one up to rounding", "rows"),
-    "at_one_point": ("part of the rows within rounding of one point", "1"),
+    "at_one_point": ("fraction of rows within rounding of one point", "1"),
     "collapsed": ("the side is one point up to rounding", "1"),
 }
 ALIGNMENT_LABELS = {
@@ -41,8 +41,8 @@ ALIGNMENT_LABELS = {
 DIRECTION_LABELS = {
     "queries": ("queries whose pull and push are added up", "queries"),
     "candidates": ("candidates that take part", "candidates"),
-    "cancellation": ("part of pull and push that cancels", "1"),
-    "reaching": ("part of pull and push that reaches the embeddings", "1"),
+    "cancellation": ("fraction of pull and push that cancels", "1"),
+    "reaching": ("fraction of pull and push that reaches the embeddings", "1"),
     "tied": ("queries whose best positive ties with a negative", "1"),
 }
 

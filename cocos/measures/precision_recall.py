@@ -23,8 +23,8 @@ QUARTILES = (25, 50, 75)
 RECALL_LEVELS = 101
 # Dims of one direction, long name and units.
 PRECISION_RECALL_LABELS = {
-    "band": (("percentile", "level"), "percentile over the queries of their precision", "1"),
-    "mean": (("level",), "mean over the queries of their precision", "1"),
+    "band": (("percentile", "level"), "precision, percentile over queries", "1"),
+    "mean": (("level",), "precision, mean over queries", "1"),
     "mAP": ((), "mean average precision of the drawn queries, each with thresholds of its own", "%"),
 }
 
@@ -87,12 +87,12 @@ def precision_recall(
         "points_of_the_curve": len(score),
     }
     variables = {
-        "recall": ("point", recall[kept], "positive pairs at or above the threshold", "1"),
-        "precision": ("point", precision[kept], "positive among the pairs at or above the threshold", "1"),
-        "threshold": ("point", score[kept], "score of the threshold", "score"),
+        "recall": ("point", recall[kept], "fraction of positive pairs at or above the threshold", "1"),
+        "precision": ("point", precision[kept], "fraction of pairs at or above the threshold that are positive", "1"),
+        "threshold": ("point", score[kept], "threshold", "score"),
         **results.by_direction(records, PRECISION_RECALL_LABELS),
-        "percentile": ("percentile", list(QUARTILES), "percentile over the queries", "%"),
-        "level": ("level", level, "recall of a query", "1"),
+        "percentile": ("percentile", list(QUARTILES), "percentile over queries", "%"),
+        "level": ("level", level, "recall of the query", "1"),
     }
     return results.labelled(variables, attrs, measure="precision_recall")
 

@@ -30,15 +30,15 @@ REPLAYED = {
     "hardest_share": ("hard", "hardest", 2),
 }
 REPLAY_LABELS = {
-    "mean": ("mean over the queries that have a value", ""),
-    "base": ("mean of the setting as it is over the queries that have a value in both", ""),
-    "difference": ("mean of the paired differences, the variant less the setting as it is", ""),
+    "mean": ("mean over queries with a value", ""),
+    "base": ("baseline mean over queries with a value in both", ""),
+    "difference": ("mean paired difference, variant minus baseline", ""),
     **DIFFERENCE_LABELS,
 }
 # Of each variant: its value, long name and units.
 VARIANT_LABELS: dict[str, tuple] = {
     "variant": (lambda each: each.label, "setting"),
-    "changed": (lambda each: each.changed, "what is changed"),
+    "changed": (lambda each: each.changed, "change"),
     "setting": (lambda each: each.value, "its value"),
     "loss_repr": (lambda each: repr(each.loss), "loss with its parameters"),
     "loss_name": (lambda each: each.loss.name, "name of the loss"),

@@ -75,7 +75,7 @@ def retrievals(
         "query_index": ("query", rows, "row of the query in the embeddings", "1"),
         "candidate": (places, found.candidate, "row of the candidate in the embeddings", "1"),
         "score": (places, score, "score of the candidate", "score"),
-        "positive": (places, found.positive, "whether the candidate is a positive", "1"),
+        "positive": (places, found.positive, "positive", "1"),
         "best_rank": ("query", best, "rank of the best positive", "rank"),
         "best_score": ("query", torch.where(there, top, torch.nan), "score of the best positive", "score"),
         "best_candidate": ("query", missed, "row of the best positive in the embeddings", "1"),

@@ -66,13 +66,13 @@ READ_ROWS = 1024
 AMONG_SAMPLES = "_s2s"
 # Long name and units of the variables that are neither of a record nor metrics of retrieval.
 RUN_LABELS = {
-    "best_rank": ("rank of the best positive of a row that asks", "rank"),
+    "best_rank": ("rank of the best positive", "rank"),
     "dtp": ("distance to the own proxy, mean over classes", "distance"),
     "dtp_low": ("distance to the own proxy, 5th percentile of the classes", "distance"),
     "dtp_high": ("distance to the own proxy, 95th percentile of the classes", "distance"),
     "width": ("width of the embeddings", "dimensions"),
     "rows": ("queries of the training set", "rows"),
-    "evaluated": ("queries of the set that is evaluated", "rows"),
+    "evaluated": ("queries of the evaluated set", "rows"),
     "file": ("file or folder of the checkpoint",),
     "sha256": ("sha256 of its bytes",),
     "loss_repr": ("loss with its parameters",),
@@ -410,7 +410,7 @@ def _measured(
     about = {"width": embeddings.query.shape[1], "rows": len(embeddings.query), "evaluated": len(held_out.query)}
     made |= {name: ((), size, *RUN_LABELS[name]) for name, size in about.items()}
     made["kind"] = ((), str(record.get("kind", "")))
-    places = {"batch": "training batch", "query": "place in the batch", "row": "row of the embeddings"}
+    places = {"batch": "training batch", "query": "index in the batch", "row": "row of the embeddings"}
     sizes = dict(zip(places, (*counted["query_index"].shape[1:], made["best_rank"][1].shape[1]), strict=True))
     made |= {name: (name, range(size), places[name]) for name, size in sizes.items()}
     return results.labelled(made, counted.attrs)

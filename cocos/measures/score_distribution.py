@@ -21,13 +21,13 @@ from cocos.measures.shared.queries import QUERY_PERCENTILES, asked
 
 # Dims of one direction, long name and units.
 SCORE_DISTRIBUTION_LABELS = {
-    "negatives": (("query", "bin"), "negatives of a query in the bin", "candidates"),
+    "negatives": (("query", "bin"), "negatives of the query in the bin", "candidates"),
     "kth": (("query", "k"), "score of the k-th neighbour", "score"),
-    "deviation": (("query",), "standard deviation of the scores of all candidates of a query", "score"),
+    "deviation": (("query",), "standard deviation of the query's scores", "score"),
     "query_index": (("query",), "row of the query in the embeddings", "1"),
-    "band": (("percentile", "bin"), "percentile over the queries of their negatives in the bin", "candidates"),
+    "band": (("percentile", "bin"), "negatives in the bin, percentile over queries", "candidates"),
     "positives": (("bin",), "positive pairs in the bin", "pairs"),
-    "kth_band": (("percentile", "k"), "percentile over the queries of the score of the k-th neighbour", "score"),
+    "kth_band": (("percentile", "k"), "score of the k-th neighbour, percentile over queries", "score"),
     "spread": (("k",), "deviation over queries of the k-th score / mean deviation within a query", "1"),
 }
 
@@ -129,7 +129,7 @@ def _labelled(
     variables |= {
         "bin": ("bin", middle, "middle of the bin", "score"),
         "k": ("k", list(ks), "rank by score", "rank"),
-        "percentile": ("percentile", list(QUERY_PERCENTILES), "percentile over the queries", "%"),
+        "percentile": ("percentile", list(QUERY_PERCENTILES), "percentile over queries", "%"),
     }
     return results.labelled(variables, attrs, measure="score_distribution")
 

@@ -15,10 +15,10 @@ from cocos.measures.count import count
 
 # Long name and units, those of single queries first.
 LABELS = {each.numbers[0].name: (f"{each.label}, per query", each.units) for each in OF_SOURCES} | {
-    "share": ("part of the negatives", "1"),
-    "push": ("part of the push", "1"),
-    "low": ("part of the push, 5th percentile of the batches", "1"),
-    "high": ("part of the push, 95th percentile of the batches", "1"),
+    "share": ("fraction of negatives", "1"),
+    "push": ("push fraction", "1"),
+    "low": ("push fraction, 5th percentile of the batches", "1"),
+    "high": ("push fraction, 95th percentile of the batches", "1"),
 }
 
 
@@ -76,7 +76,7 @@ def sources(
         name: (dims, values.where(number > 0).transpose(*dims).values, *LABELS[name]) for name, values in found.items()
     }
     made["direction"] = ("direction", data["direction"].values.tolist())
-    made["source"] = ("source", data["source"].values.tolist(), "where candidates come from")
+    made["source"] = ("source", data["source"].values.tolist(), "source of the candidates")
     sizes = {"batches": data.sizes["batch"], "queries": int(np.nanmax(data["queries"].sum("batch").values))}
     return results.labelled(
         made, data.attrs | sizes | {"title": f"Sources of the push, {data.attrs['loss']}"}, measure="sources"

@@ -127,7 +127,7 @@ def thresholds(
     variables = {name: ("cutoff", cuts[name], *about) for name, about in CUTOFF_LABELS.items()}
     variables |= {name: ("level", strip[of], *about) for name, (of, *about) in LEVEL_LABELS.items()}
     variables |= results.by_direction(records, THRESHOLDS_LABELS)
-    variables["percentile"] = ("percentile", list(QUERY_PERCENTILES), "percentile over the queries", "%")
+    variables["percentile"] = ("percentile", list(QUERY_PERCENTILES), "percentile over queries", "%")
     return results.labelled(variables, attrs, measure="thresholds")
 
 

@@ -75,9 +75,9 @@ def weight_curve(loss="ntxent", *, points: Annotated[int, whole(2, WEIGHED_POINT
     variables = {
         "negative": ("score", moving[:, -1], "weight of a negative", "weight"),
         "positive": ("score", pulled, "weight of the positive", "weight"),
-        "push": ("score", push, "total weight above zero, while the negative moves", "weight"),
-        "pull": ("score", pull, "total weight below zero, while the negative moves", "weight"),
-        "score": ("score", scores, "score of the candidate that moves", "score"),
+        "push": ("score", push, "push as the negative moves", "weight"),
+        "pull": ("score", pull, "pull as the negative moves", "weight"),
+        "score": ("score", scores, "score of the moving candidate", "score"),
     }
     attrs = results.provenance(loss, title=f"Weight against score, {loss.name}")
     attrs |= {"others": others.numpy(), "weight_unit": float(unit.max()), "positive_score": positive.item()}

@@ -21,14 +21,14 @@ MAP_CELLS = 2**22
 CELL_LABELS = {
     "weight": CONTRIBUTOR_LABELS["weight"],
     "share": CONTRIBUTOR_LABELS["share"],
-    "positive": ("pairs that are positive",),
-    "negative": ("pairs that are negative",),
+    "positive": ("positive pair",),
+    "negative": ("negative pair",),
 }
 QUERY_COUNTS = {
-    "negatives": "negatives of a query",
-    "weighed": "negatives of a query with any weight",
-    "contributing": "contributing negatives of a query",
-    "pulled": "positives of a query that are pulled",
+    "negatives": "negatives of the query",
+    "weighed": "negatives of the query with a weight",
+    "contributing": "contributing negatives of the query",
+    "pulled": "pulled positives of the query",
 }
 
 
@@ -110,7 +110,7 @@ def weight_map(
     )
     variables = {name: (("query", "candidate"), values, *CELL_LABELS[name]) for name, values in cells.items()}
     variables |= {name: ("query", values, QUERY_COUNTS[name], "candidates") for name, values in totals.items()}
-    variables["received"] = ("candidate", received, "part of all push in the batch that a candidate receives", "1")
+    variables["received"] = ("candidate", received, "fraction of the batch's push on the candidate", "1")
     for name, (index, group) in rows.items():
         variables[f"{name}_index"] = (name, index, f"row of the {name} in the embeddings", "1")
         variables[f"{name}_group"] = (name, group, f"group of the {name}", "1")

@@ -45,8 +45,8 @@ FIRST_BYTES = b'{"cocos"'
 SOURCE_KEYS = {each.key: each.label for each in sources.TABLE}
 # Numbers of one direction and one source: long name with a place for the source, and units.
 SOURCE_METRICS = {
-    "push": ("part of the push on {}", "1"),
-    "pulled": ("{} that are pulled, mean over all queries", "candidates"),
+    "push": ("push fraction of {}", "1"),
+    "pulled": ("pulled {}, mean over all queries", "candidates"),
     "negatives": ("{}, mean over all queries", "candidates"),
 }
 
@@ -58,16 +58,16 @@ DIRECTION_NUMBERS = {
     each.record or each.name: each
     for each in (
         BATCH_NUMBERS["relative"],
-        Number("unpushed", "queries whose negatives are not pushed at all", "queries", how="sum",
+        Number("unpushed", "queries without pushed negatives", "queries", how="sum",
                run=RunColumn("unpushed %", percent=True)),
         *(each for each in BATCH_NUMBERS.values() if each.record),
         Number("weight_negative", "share of the negatives, mean over all queries", "share"),
-        Number("pulled_negatives", "negatives that are pulled, mean over all queries", "candidates"),
-        Number("pushed_positives", "positives that are pushed, mean over all queries", "candidates"),
-        Number("hub_share", "largest part of a query's push on one candidate, mean over the queries with any push", "1",
+        Number("pulled_negatives", "pulled negatives, mean over all queries", "candidates"),
+        Number("pushed_positives", "pushed positives, mean over all queries", "candidates"),
+        Number("hub_share", "largest push fraction of one candidate, mean over queries with push", "1",
                over="pushed"),
-        Number("push_own", "part of the push on candidates of this process", "1", how="value"),
-        Number("pull_own", "part of the pull on candidates of this process", "1", how="value"),
+        Number("push_own", "push fraction of candidates of this process", "1", how="value"),
+        Number("pull_own", "pull fraction of candidates of this process", "1", how="value"),
         Number("positives", "positives, mean over all queries", "candidates"),
         Number("queries", "queries of the batch", "queries", how="sum"),
         Number("candidates", "candidates of the batch", "candidates", how="sum"),
@@ -86,26 +86,26 @@ BY_UNIT = ("contributing", "idle", "weight_positive", "weight_negative")
 LABELLED, OF_CLASSES = ("s2s", "s2p"), ("s2p",)
 # Numbers of a whole record: long name and units.
 STEP_METRICS = {
-    "scale": ("factor from a cosine to what the loss reads", "1"),
+    "scale": ("factor between cosine and score", "1"),
     "value": ("value of the loss", "loss"),
-    "duplicates": ("candidates that equal another one exactly", "candidates"),
+    "duplicates": ("candidates equal to another one", "candidates"),
     "near_duplicates": ("candidates with a cosine above 0.999 to another one", "candidates"),
-    "copies": ("queries whose positive has a copy in the batch but for noise, as that of dropout", "queries"),
-    "repeated_inputs": ("rows of the inputs that equal another one of their batch", "rows"),
-    "unreached": ("part of the parameters in training that no gradient has reached so far", "1"),
-    "outranked": ("part of the negatives that score above the positive, mean over the queries", "1"),
-    "ahead": ("part of the queries whose positive is outranked by less than a tenth of the negatives", "1"),
-    "behind": ("part of the queries whose positive is outranked by more than half of the negatives", "1"),
-    "far_behind": ("part of the queries whose positive is outranked by more than three quarters of them", "1"),
-    "agreement": ("correlation of the cosines between queries with those between their positives", "1"),
+    "copies": ("queries with a copy of the positive in the batch, up to noise such as dropout", "queries"),
+    "repeated_inputs": ("input rows equal to another one in the batch", "rows"),
+    "unreached": ("fraction of trained parameters without any gradient so far", "1"),
+    "outranked": ("fraction of negatives above the positive, mean over queries", "1"),
+    "ahead": ("fraction of queries with less than 10 % of the negatives above the positive", "1"),
+    "behind": ("fraction of queries with more than 50 % of the negatives above the positive", "1"),
+    "far_behind": ("fraction of queries with more than 75 % of the negatives above the positive", "1"),
+    "agreement": ("correlation between cosines of queries and cosines of their positives", "1"),
     "similarity": ("mean cosine of different candidates", "1"),
     "similarity_negative": ("mean cosine of queries and their negatives", "1"),
     "alignment": ("mean squared distance of positive pairs on the unit sphere", "1"),
     "uniformity": ("log of the mean Gaussian potential of different candidates", "nats"),
     "rank": ("effective rank of the candidates", "dimensions"),
-    "subnormal": ("part of the push by gradients below the smallest normal number of half precision", "1"),
-    "zero": ("part of the negatives' weights that are exactly 0", "1"),
-    "lost": ("part of the pairs whose gradient never arrived", "1"),
+    "subnormal": ("push fraction of gradients below the smallest normal number of half precision", "1"),
+    "zero": ("fraction of negatives with a weight of 0", "1"),
+    "lost": ("fraction of pairs without a gradient", "1"),
     "overhead": ("time of the monitor so far", "percent"),
     "alarm": ("detectors that fire", "detectors"),
 }

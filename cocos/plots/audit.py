@@ -44,7 +44,7 @@ def audit(dataset: xr.Dataset | Sequence[xr.Dataset], *, ax: Axes | None = None)
         if (total := _push_on_known_positives(one)) > 0:
             ax.axvline(100 * total, color=colour, linewidth=1, linestyle=("--", ":")[place % 2])
     ax.set_yticks(range(len(rows)), rows, fontsize="small")
-    ax.set(ylim=(len(rows) - 0.5, -0.5), xlabel="part of the push (%)\n* as published; a line: known positives")
+    ax.set(ylim=(len(rows) - 0.5, -0.5), xlabel="push fraction (%)\n* as published; a line: known positives")
     ax.axhline(data.sizes["rule"] - 0.5, color="0.6", linewidth=0.8)
     ax.set_xlim(0, max(1e-3, 1.05 * ax.get_xlim()[1]))
     ax.grid(axis="x", color="0.92")

@@ -87,14 +87,14 @@ def contributors(
     _numbers(one, longest, others if left else None, ax)
     low = -1.04 * LONGEST_PULL * longest if (weight < 0).any() else -0.02 * longest
     ax.set(
-        xlabel="« part of the pull      part of the push »  (%)",
+        xlabel="« pull fraction      push fraction »  (%)",
         ylim=(len(texts) - 0.4, -0.6),
         xlim=(low, 1.05 * longest),
     )
     ax.xaxis.set_major_formatter(lambda value, _: f"{abs(value):g}")
     if (100 * part[weight < 0] > LONGEST_PULL * longest).any():  # a cut bar has no length that could be read
         ax.set_xticks([at for at in ax.get_xticks() if 0 <= at <= ax.get_xlim()[1]])
-        ax.set_xlabel("part of the push (%); the pull, to the left, is cut at //")
+        ax.set_xlabel("push fraction (%); the pull, to the left, is cut at //")
     if not weight.any():
         ax.set_xlim(-1, 1)
         empty(ax, "this query has no gradient here")

@@ -52,7 +52,7 @@ def lorenz(
     whole(ax.xaxis, ticks)
     ax.set(
         xlabel=f"heaviest negatives of a query (logarithmic axis)\n{drawn(several)}",
-        ylabel="their part of the push (%)",
+        ylabel="push fraction (%)",
     )
     ax.grid(axis="y", color="0.92")
     ax.set_axisbelow(True)

@@ -30,7 +30,7 @@ RUN_CURVES: dict[str, tuple[dict[str, str], str, str]] = {
     "scale": ({"scale": "scale"}, "scale", "Scale"),
     "sources": (
         {f"push_{key}": key.replace("_", " ") for key in records.SOURCE_KEYS},
-        "part of the push",
+        "push fraction",
         "Push by source, the batch",
     ),
     "loss": ({"value": "loss"}, "loss", "Loss"),

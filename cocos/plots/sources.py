@@ -14,7 +14,7 @@ from cocos.plots.wording import plain
 # Parts of a bar from which its percentage is written into it.
 WRITTEN = 0.07
 HEIGHTS = {"push": (0.18, 0.4), "share": (-0.22, 0.22)}  # middle and height of a bar, in rows
-BAR = "part of the push"
+BAR = "push fraction"
 
 
 def sources(
@@ -44,7 +44,7 @@ def sources(
                 if width >= WRITTEN:
                     said = [f"{100 * width:.0f} %"]
                     ax.bar_label(bar, said, label_type="center", fontsize="small", color=written)
-    label = f"part (%) of the push and, below it, of the negatives\n{drawn(several)}"
+    label = f"push fraction (%) and, below it, fraction of negatives (%)\n{drawn(several)}"
     ax.set(xlim=(0, 100), ylim=(0.55 - len(rows), 0.55), xlabel=label)
     ax.set_yticks([-place for place in range(len(rows))], [name for name, _ in rows])
     ax.tick_params(axis="y", length=0)

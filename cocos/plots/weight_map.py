@@ -95,7 +95,7 @@ def _margins(dataset: xr.Dataset, ax: Axes) -> None:
     right.set(xticks=[0, int(counts.max(initial=0)) or 1])
     right.set_title("above\neps" if dataset.attrs["eps"] else "weighed", fontsize=tiny_points(), pad=3)
     top.set(yticks=[0, round(float(received.max(initial=0)), 1 if received.max(initial=0) < 10 else None) or 1])
-    top.set_title("part of the push (%)", fontsize=tiny_points(), loc="left", pad=1)
+    top.set_title("push fraction (%)", fontsize=tiny_points(), loc="left", pad=1)
     for each, axis in ((right, "y"), (top, "x")):
         each.tick_params(axis=axis, which="both", length=0, labelleft=False, labelbottom=axis == "y")
         each.tick_params(labelsize=tiny_points())

@@ -39,8 +39,8 @@ BUDGET = 2**40
 
 # Long name and units of the metrics and of the sizes beside them.
 METRIC_LABELS = {
-    "queries": ("queries that have a positive", "queries"),
-    "candidates": ("candidates that are ranked", "candidates"),
+    "queries": ("queries with a positive", "queries"),
+    "candidates": ("ranked candidates", "candidates"),
     "R@k": ("queries with a positive among the first {k}", "%"),
     "average_recall": ("mean of R@1, R@5 and R@10", "%"),
     "median_rank": ("median rank of the best positive", "rank"),
