@@ -17,8 +17,7 @@ from cocos.base.errors import InputError
 from cocos.checkpoints.formats import shards
 from cocos.checkpoints.formats.shards import ShardRows
 from cocos.cli import app
-from cocos.engine import streamed
-from cocos.measures.shared import prepared
+from cocos.measures.shared import prepared, retrieval
 
 ROWS, WIDTH = 500, 8
 # What two sets differ in that have the same rows.
@@ -318,39 +317,6 @@ def test_what_does_not_go_together_is_one_sentence(tmp_path, monkeypatch, given,
 
 
 @pytest.mark.parametrize("name", SETS)
-@pytest.mark.parametrize(
-    ("loss", "queries"),
-    [("ntxent", 30), ("ntxent", ROWS), ("supcon", ROWS), ("arcface", 30), ("triplet", 30), ("triplet_sh", ROWS)],
-)
-def test_queries_against_everything_on_a_disk_are_those_in_memory(tmp_path, monkeypatch, name, loss, queries):
-    made, writes = SETS[name]
-    arrays = made()
-    held, folder = single(tmp_path, arrays), writes(tmp_path / "set", arrays)
-    certified = measures.count(held, loss, queries=queries)
-    exact = measures.count(held, loss, queries=queries, dtype="float64")
-    monkeypatch.setattr(shards, "MIN_MAPPED", 1)
-    monkeypatch.setattr(streamed, "SECTION", 150)
-    monkeypatch.setattr(streamed, "NUMBERS_AT_ONCE", 37 * WIDTH)
-    found = measures.count(cocos.open(folder), loss, queries=queries)
-    for each in (
-        "contributing",
-        "relative",
-        "uncertain",
-        "relative_uncertain",
-        "negatives",
-        "query_index",
-        "query_group",
-    ):
-        assert np.array_equal(found[each], certified[each], equal_nan=True), each
-    assert set(found.data_vars) == set(exact.data_vars)
-    for each in exact.data_vars:
-        np.testing.assert_allclose(found[each], exact[each], rtol=1e-10, atol=1e-10, err_msg=each)
-    every = [found.sizes["query"] if queries == ROWS else queries] * found.sizes["direction"]
-    assert int(found["queries"].max()) == every[0]
-    assert "are counted against all candidates" in found.attrs["notes"]
-
-
-@pytest.mark.parametrize("name", SETS)
 @pytest.mark.parametrize("queries", [30, ROWS])
 def test_queries_that_are_drawn_are_ranked_on_a_disk_as_in_memory(tmp_path, monkeypatch, name, queries):
     made, writes = SETS[name]
@@ -359,8 +325,7 @@ def test_queries_that_are_drawn_are_ranked_on_a_disk_as_in_memory(tmp_path, monk
     every, expected = measures.evaluate(held), measures.evaluate(held, queries=queries)
     monkeypatch.setattr(shards, "MIN_MAPPED", 1)
     monkeypatch.setattr(shards, "read_all", lambda *_: pytest.fail("all rows were read at once"))
-    monkeypatch.setattr(streamed, "SECTION", 150)
-    monkeypatch.setattr(streamed, "NUMBERS_AT_ONCE", 37 * WIDTH)
+    monkeypatch.setattr(retrieval, "SECTION_BYTES", 37 * 4 * WIDTH)
     found = measures.evaluate(cocos.open(folder), queries=queries)
     assert found.data_vars.keys() == expected.data_vars.keys() == every.data_vars.keys() - {"PR-AUC", "NMI"}
     rows = held.embed()
@@ -378,99 +343,15 @@ def test_queries_that_are_drawn_are_ranked_on_a_disk_as_in_memory(tmp_path, monk
         assert all(ranks[row] == rank for row, rank in drawn if np.isfinite(rank))
 
 
-def test_ties_with_eps_and_with_a_margin_are_told_on_a_disk_as_in_memory(tmp_path, monkeypatch):
-    """Equal rows: each of three negatives has exactly a quarter of the probability, and violates the margin by 0."""
-    rows = np.tile(np.eye(4, WIDTH, dtype=np.float32), (10, 1))
-    arrays = {"query": rows, "candidate": rows * 2, "query_group": np.arange(40), "candidate_group": np.arange(40)}
-    held, folder = single(tmp_path, arrays), write_sides(tmp_path / "set", arrays)
-    monkeypatch.setattr(shards, "MIN_MAPPED", 1)
-    for loss, parameters in (("ntxent", {"temperature": 1000.0}), ("triplet", {"margin": 0.0})):
-        asked = cocos.losses.load(loss, parameters)
-        one, other = (measures.count(each, asked, eps=1 / 40, queries=12) for each in (held, cocos.open(folder)))
-        for name in ("contributing", "uncertain"):
-            assert np.array_equal(one[name], other[name]), (loss, name)
-    assert int(other["uncertain"].min()) == 9  # of the same row, whose score is that of the positive
-
-
 @pytest.mark.parametrize(
     ("given", "said"),
     [
         (["--queries", "0"], "queries: 0, expected an integer of at least 1"),
-        (["--queries", "9", "--metrics"], "metrics are of the whole set"),
-        (["--queries", "9", "--loss", "ntxent", "--loss", "triplet"], "2 losses are counted from one pass"),
-        (["--queries", "9", "--batches", "3"], "there are no batches, so batches does not go with it"),
-        (["--queries", "9", "--loss", "ce_softmax"], "ce_softmax is not counted against candidates on a disk"),
-        (["--queries", "9", "--eps", "0"], "with 0 every negative is kept"),
-        (["--queries", "9", "--metric", "dot"], "is ranked by cosines as it is read, not by dot"),
         (["--queries", "9", "--folds", "2"], "queries 9: folds, distractors and ensembles rank all queries"),
     ],
 )
 def test_queries_that_cannot_be_asked_are_refused_in_one_sentence(tmp_path, monkeypatch, given, said):
     monkeypatch.setattr(shards, "MIN_MAPPED", 1)
-    command = "evaluate" if {"--metric", "--folds"} & {*given} else "count"
-    done = CliRunner().invoke(app, [command, str(write(tmp_path / "set", sides(), [123])), *given])
+    done = CliRunner().invoke(app, ["evaluate", str(write(tmp_path / "set", sides(), [123])), *given])
     assert (done.exit_code, done.stdout) == (2, "")
     assert said in done.stderr and done.stderr.count("\n") == 1
-
-
-@pytest.mark.parametrize("name", SETS)
-@pytest.mark.parametrize("queries", [30, ROWS])
-def test_the_distribution_of_scores_is_read_from_a_disk_as_in_memory(tmp_path, monkeypatch, name, queries):
-    made, writes = SETS[name]
-    arrays = made()
-    held, folder = single(tmp_path, arrays), writes(tmp_path / "set", arrays)
-    expected = measures.score_distribution(held, bins=20, queries=queries, ks=[1, 7, 200])
-    monkeypatch.setattr(shards, "MIN_MAPPED", 1)
-    monkeypatch.setattr(shards, "read_all", lambda *_: pytest.fail("all rows were read at once"))
-    monkeypatch.setattr(streamed, "SECTION", 150)
-    monkeypatch.setattr(streamed, "NUMBERS_AT_ONCE", 37 * WIDTH)
-    found = measures.score_distribution(cocos.open(folder), bins=20, queries=queries, ks=[1, 7, 200])
-    assert "are scored against all candidates" in found.attrs["notes"]
-    for key in expected.variables:
-        if expected[key].dtype.kind == "f":
-            np.testing.assert_allclose(found[key], expected[key], rtol=1e-9, atol=1e-12, err_msg=key)
-        else:
-            assert np.array_equal(found[key], expected[key]), key
-
-
-@pytest.mark.parametrize("name", SETS)
-def test_two_sets_on_a_disk_are_compared_by_some_queries_as_in_memory(tmp_path, monkeypatch, name):
-    made, writes = SETS[name]
-    one, other = made(), made()
-    moved = "embeddings" if name == "labelled" else "candidate"
-    other[moved] = (other[moved] + np.random.default_rng(9).normal(size=other[moved].shape) / 3).astype(
-        one[moved].dtype
-    )
-    held = []
-    for folder, arrays in (("a", one), ("b", other)):
-        writes(tmp_path / folder, arrays)
-        np.savez(tmp_path / f"{folder}.npz", **arrays)
-        held.append(cocos.open(tmp_path / f"{folder}.npz"))
-    whole, expected = measures.diff(*held, batch_size="all"), measures.diff(*held, queries=30, dtype="float64")
-    monkeypatch.setattr(shards, "MIN_MAPPED", 1)
-    monkeypatch.setattr(shards, "read_all", lambda *_: pytest.fail("all rows were read at once"))
-    found = measures.diff(cocos.open(tmp_path / "a"), cocos.open(tmp_path / "b"), queries=30)
-    assert "are counted against all candidates" in found.attrs["notes"]
-    metrics = found["metric"].values.tolist()
-    assert {"R@1", "MRR", "contributing", "effective"} <= {*metrics} and found.sizes["query"] == 30
-    for each in ("value", "difference", "low", "high", "changed_index"):
-        np.testing.assert_allclose(found[each], expected[each], rtol=1e-9, atol=1e-9, err_msg=each)
-    for direction in found["direction"].values:
-        rows = found["query_index"].sel(direction=direction).values
-        for metric in ("R@1", "MRR"):  # a query has the values that it has among all
-            of_all = whole["value"].sel(direction=direction, metric=metric)
-            place = {row: k for k, row in enumerate(whole["query_index"].sel(direction=direction).values.tolist())}
-            some = of_all.values[:, [place[row] for row in rows.tolist()]]
-            np.testing.assert_array_equal(found["value"].sel(direction=direction, metric=metric), some)
-    with pytest.raises(InputError, match="queries 3: B is a result or scores"):
-        measures.diff(held[0], measures.count(held[1]), queries=3)
-
-
-def test_few_queries_of_many_rows_are_drawn_evenly_and_without_all_their_numbers(monkeypatch):
-    monkeypatch.setattr(streamed, "MOST_SHUFFLED", 10)
-    for number, queries in ((12, 11), (10**12, 50), (30, 7)):
-        rows = streamed.drawn_queries(number, queries, 0)
-        assert len(rows.unique()) == queries and torch.equal(rows, rows.sort().values)
-        assert 0 <= int(rows[0]) and int(rows[-1]) < number
-    often = torch.bincount(torch.cat([streamed.drawn_queries(20, 5, seed) for seed in range(400)]))
-    assert 70 < often.min() <= often.max() < 135  # 400 * 5 / 20 = 100, deviation 8.7

@@ -34,7 +34,6 @@ def count(
     dask: Annotated[str | None, option(DASK_HELP, metavar="ADDRESS")] = None,
     batch_size: options.BatchSize = None,
     batches: options.Batches = None,
-    queries: options.Queries = None,
     sample: options.Sample = None,
     per_group: options.PerGroup = None,
     copies: options.Copies = None,
@@ -70,9 +69,8 @@ def count(
             losses.load(name, parameters)  # refuse a wrong loss before the file is opened
     checkpoint = options.open_source(context, file)
     loaded, origins = zip(*map(checkpoint.loss, names, by_loss), strict=True)
-    values = options.chosen(context, "eps", "convention", "queries", "metrics", "n90", *options.SAMPLING)
-    if queries is None:
-        origins = [options.add_batch_size(values, checkpoint, origin) for origin in origins]
+    values = options.chosen(context, "eps", "convention", "metrics", "n90", *options.SAMPLING)
+    origins = [options.add_batch_size(values, checkpoint, origin) for origin in origins]
     pool = nullcontext() if jobs is None else executors.Pool(jobs)
     with output.progress(quiet) as start, pool if dask is None else executors.connect_dask(dask) as executor:
         losses_or_loss = list(loaded) if len(loaded) > 1 else loaded[0]

@@ -22,7 +22,6 @@ def diff(
     param: options.Param = None,
     eps: options.Eps = None,
     batch_size: options.BatchSize = None,
-    queries: options.Queries = None,
     sample: options.Sample = None,
     per_group: options.PerGroup = None,
     copies: options.Copies = None,
@@ -67,7 +66,7 @@ def diff(
                 notes += checkpoint.notes
             checkpoints, losses, _ = zip(*opened, strict=True)
             ranked = loss is None and all(checkpoint.format == "scores" for checkpoint in checkpoints)
-            values = options.chosen(context, "eps", "queries", *options.SAMPLING)
+            values = options.chosen(context, "eps", *options.SAMPLING)
             dataset = measures.diff(*checkpoints, None if ranked else losses, names=names, progress=start, **values)
     draw = partial(drawing.draw, "diff", [dataset], width=width)
     output.show(context, dataset, about=about, notes=notes, draw=draw)

@@ -110,7 +110,6 @@ Eps = Annotated[float | None, option("Threshold on the share of a negative.", "0
 BatchSize = Annotated[Any, option("Pairs or queries per batch, or `all`.", "128", BATCHES, parser=read_count)]
 Batches = Annotated[Any, option("Number of batches, or a slice A:B.", "one pass", BATCHES, parser=read_count)]
 NumberOfBatches = Annotated[int | None, option("Number of batches.", "one pass", BATCHES, "--batches")]
-Queries = Annotated[int | None, option("Count this many queries against all candidates instead.", "", BATCHES)]
 Sample = Annotated[
     Literal["pairs", "groups"] | None, option("Draw pairs, or queries with their groups.", "by loss", BATCHES)
 ]

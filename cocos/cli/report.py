@@ -24,7 +24,6 @@ def report(
     eps: options.Eps = None,
     batch_size: options.BatchSize = None,
     batches: options.Batches = None,
-    queries: options.Queries = None,
     sample: options.Sample = None,
     per_group: options.PerGroup = None,
     copies: options.Copies = None,
@@ -53,7 +52,7 @@ def report(
     page.writable(out)
     writing.apart(out, *files, data)
     counted = {"eps": 0.01, "batch_size": 128, "seed": 0, "split": "train"}
-    counted |= options.chosen(context, "eps", "queries", *options.SAMPLING)
+    counted |= options.chosen(context, "eps", *options.SAMPLING)
     sources, losses = [], []
     with output.progress(quiet) as start:
         for path in files:

@@ -7,7 +7,7 @@ from concurrent.futures import Executor
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import pairwise
-from typing import Annotated, Any, Unpack
+from typing import Any, Unpack
 
 import numpy as np
 import torch
@@ -16,19 +16,18 @@ from torch import Tensor
 
 from cocos import losses, results
 from cocos.base.errors import InputError
-from cocos.base.ranges import whole
 from cocos.checkpoints import Checkpoint
 from cocos.checkpoints.encoding import device_of
 from cocos.counting import averages, conventions, findings, marked, shares, slices, statistics, weights
 from cocos.counting.findings import Finding
 from cocos.counting.marked import MarkedBatch
-from cocos.embeddings import Embeddings, scores
+from cocos.embeddings import Embeddings
 from cocos.embeddings.options import Progress, Sampling, sampled, tracked, within
 from cocos.embeddings.sampling import Batch, Plan, read_slice
 from cocos.embeddings.scored import Scores
 from cocos.embeddings.scores import Pairs
 from cocos.embeddings.stored import Stored
-from cocos.engine import devices, fused, readers, streamed
+from cocos.engine import devices, fused, readers
 from cocos.engine.readers.precision_recall import PrecisionRecall
 from cocos.engine.readers.ranks import Ranks
 from cocos.measures.health import reports
@@ -38,7 +37,6 @@ from cocos.measures.shared.prepared import (
     OUT_OF_RANGE,
     STACK_ROWS,
     Run,
-    embedded,
     passes,
     prepare_all,
     threads,
@@ -58,8 +56,6 @@ UNKNOWN_UNIT = Finding(
 )
 # Relative difference of a share and eps that rounding can turn.
 EQUAL_SHARES = {"float64": 1e-11, "float32": 1e-6}
-# How the note of a count of queries against all candidates begins.
-ALL_CANDIDATES = "no batches are drawn"
 # Queries of a set on a disk of which its health is told, with their positives: of the first batch, or that are asked.
 LOOKED_AT = 2**12
 # Ratios of the largest counts of neighbouring bins, the finest first, and the largest number of bins above 1.
@@ -77,7 +73,6 @@ def count(
     metrics: bool = False,
     n90: bool = False,
     batches: int | str | slice | Sequence[Batch] | None = None,
-    queries: Annotated[int, whole(1)] | None = None,
     executor: Executor | None = None,
     **sampling: Unpack[Sampling],
 ) -> xr.Dataset | dict[str, xr.Dataset]:
@@ -105,7 +100,6 @@ def count(
             the batches that the seed draws, `A:B` or a Python slice: batches A to B - 1, numbered from 0, and beyond
             one pass those of the following shuffles; without B, to the end of one pass. Each batch of a slice is
             counted by itself, and `cocos.results.concat` puts slices together bit for bit.
-        queries: count this many queries of each direction, drawn by the seed, against all candidates, and no batches.
         executor: counts chunks of the batches on its workers: any `concurrent.futures.Executor`, such as a spawned
             process pool, dask's `client.get_executor()` or `mpi4py.futures`. Results are equal to those without one.
         **sampling: options of the batches, see `Sampling`.
@@ -146,14 +140,6 @@ def count(
         sampling["device"] = "cpu"  # the workers move their rows to the device
     chosen = read_slice(batches)
     sampling["batches"] = batches if chosen is None else chosen.stop
-    if queries is not None:
-        if len(asked) > 1:
-            raise InputError(f"queries {queries}: {len(asked)} losses are counted from one pass; give one loss")
-        if metrics:
-            raise InputError(f"queries {queries}: metrics are of the whole set; ask cocos evaluate for them")
-        if batches is not None:
-            raise InputError(f"queries {queries}: there are no batches, so batches does not go with it")
-        return _against_all(embeddings, asked[0], how, options, queries, sampling)
     stored = _on_disk(embeddings, sampling["batch_size"])
     if stored is not None and metrics:
         raise InputError(f"{stored.name} is read batch by batch, which does not go with metrics")
@@ -227,56 +213,6 @@ def _of_stored(
         counts.append(how.dataset(prepared_of(*batches.read(stack)), health, None))
     made = slices.concatenated(counts)
     return made if chosen is None else made.assign_attrs(_about_slice(chosen, batches.plan))
-
-
-def _against_all(
-    embeddings: Any, loss: Any, how: "Counting", options: dict[str, Any], number: int, sampling: Sampling
-) -> xr.Dataset:
-    """Count some queries of each direction against all candidates."""
-    seed, progress = sampling["seed"], sampling["progress"]
-    beside = {"n90": how.n90 or None, "per_group": sampling["per_group"]}
-    if wrong := next((name for name, value in beside.items() if value is not None), None):
-        raise InputError(f"queries {number}: there are no batches, so {wrong} does not go with it")
-    if how.convention != "standard":
-        raise InputError(f"queries {number}: the convention {how.convention} is of batches")
-    stored = embeddings.on_disk if isinstance(embeddings, Checkpoint) else None
-    if stored is None:
-        checkpoint = embeddings if isinstance(embeddings, Checkpoint) else None
-        held = embedded(embeddings, sampling["split"], sampling["device"], progress)
-        sizes = [len(held.query), len(held.candidate)]
-        rows = [streamed.drawn_queries(each, number, seed) for each in sizes]
-        # Each query against the whole other side, in both directions.
-        every = [torch.arange(size) for size in sizes]
-        turned = Batch(rows[1], every[0], paired=False)
-        batch = Batch(rows[0], every[1], paired=False, turned=turned)
-        plan = Plan((batch,), "groups", max(map(len, rows)), (_of_all(rows, sizes),))
-        (run,) = prepare_all(held, [loss], **options, **sampling | {"batches": plan})
-        return how.dataset(replace(run, checkpoint=checkpoint), reports([run]), progress)
-    loss = losses.as_loss(embeddings.loss(loss)[0] if isinstance(loss, str) else loss)
-    streamed.refuse_unstreamed(loss, how.eps)
-    sizes, records, asked = [each.shape[0] for each in stored.sides], {}, []
-    names = stored.directions[:1] if loss.matching == "columns" else stored.directions
-    for side, name in enumerate(names):
-        index = streamed.drawn_queries(sizes[side], number, seed)
-        asking = streamed.Asking.of(stored, side, index, loss.metric)
-        found = streamed.against_all(asking, loss, how.eps, progress and progress(f"counting {name}"))
-        records[name] = [found | {"query_index": index, "query_group": asking.group}]
-        asked.append(asking)
-    rows = [each.index for each in asked]
-    plan = Plan((asked[0].beside(LOOKED_AT),), "groups", max(map(len, rows)), (_of_all(rows, sizes),))
-    seen, (batch,), _ = stored.take(plan.batches, positive=bool(scores.NORMALISED_SIDES.get(loss.metric)))
-    (run,) = prepare_all(seen, [loss], **options, **sampling | {"batches": replace(plan, batches=(batch,))})
-    (health,), run = reports([run]), replace(run, checkpoint=embeddings, dtype="float64")
-    counts = averages.of_records(records, [0], zero_when_idle=False, repeated={name: [0] for name in records})
-    return results.labelled(
-        counts, _attrs(run, not np.isnan(counts["idle"][1]).any(), health, "standard"), measure="count"
-    )
-
-
-def _of_all(rows: Sequence[Tensor], sizes: Sequence[int]) -> str:
-    """What a user should know of these queries."""
-    asking = " and ".join(f"{len(each):,} of {size:,}" for each, size in zip(rows, sizes, strict=False))
-    return f"{ALL_CANDIDATES}: queries ({asking}) are counted against all candidates"
 
 
 def _check(runs: Sequence[Run], convention: str) -> None:

@@ -21,7 +21,7 @@ from cocos.embeddings import Embeddings
 from cocos.embeddings.options import Sampling, sampled
 from cocos.embeddings.scored import Scores
 from cocos.engine import readers
-from cocos.measures.count import ALL_CANDIDATES, count
+from cocos.measures.count import count
 from cocos.measures.evaluate import evaluate
 from cocos.measures.shared import retrieval
 from cocos.measures.shared.prepared import embedded, loss_for
@@ -88,7 +88,6 @@ def diff(
     by: str | None = None,
     changed: Annotated[int, whole(0, 1000)] = 5,
     level: Level = 0.95,
-    queries: Annotated[int, whole(1)] | None = None,
     **sampling: Unpack[Sampling],
 ) -> xr.Dataset:
     """Compare two results, or the embeddings of two models for the same data, query by query.
@@ -109,8 +108,6 @@ def diff(
             `relative` where their unit is not.
         changed: number of the queries that changed most to list, of each direction.
         level: of the confidence intervals.
-        queries: of embeddings: count and rank this many queries of each direction, drawn by the seed, against all
-            candidates, and draw no batches. Those of a large set in shards are read from the disk in parts.
         **sampling: of embeddings: options of the batches, see `Sampling`.
 
     Returns:
@@ -134,16 +131,7 @@ def diff(
     for source, name in zip((first, second), names, strict=True):
         if isinstance(source, dict):
             raise InputError(f"{name}: results of {len(source)} losses, expected one: {', '.join(source)}")
-    texts: list[Items | None] = []
-    if queries is None:
-        first, second = _ranked_alike(first, second, loss, eps, names, sampling)
-    else:
-        texts = [_items(each, sampling["split"]) for each in (first, second)]
-        several = loss if isinstance(loss, tuple) else (loss, loss)
-        first, second = (
-            _against_all(each, name, one, eps, queries, sampling)
-            for each, name, one in zip((first, second), names, several, strict=True)
-        )
+    first, second = _ranked_alike(first, second, loss, eps, names, sampling)
     opened = [isinstance(each, xr.Dataset) for each in (first, second)]
     if any(opened) and not all(opened):
         raise InputError(f"{names[opened.index(False)]}: no result, and {names[opened.index(True)]} is one; give two")
@@ -168,17 +156,14 @@ def diff(
     variables, more = _of_queries(matched, level)
     by = _value_of_change(by, variables["metric"][1])
     variables |= _changed(matched, by, changed)
-    if items := next(filter(None, known.items if known else texts), None):
+    if known and (items := next(filter(None, known.items), None)):
         rows = variables["changed_index"][1]
         said = [_names_of_rows(items.texts(side)[0], own) for side, own in zip(matched, rows, strict=True)]
         variables["changed_name"] = (("direction", "changed"), np.stack(said).astype(str), "name of the query")
     attrs |= {"title": "Difference query by query", "by": by}
     notes += unmatched
     variables["version"] = ("version", list(names))
-    asked = [
-        line for line in pair[0].attrs.get("notes", "").splitlines() if queries and line.startswith(ALL_CANDIDATES)
-    ]
-    return results.labelled(variables, attrs | findings.attributes([*notes, *more, *asked]), measure="diff")
+    return results.labelled(variables, attrs | findings.attributes([*notes, *more]), measure="diff")
 
 
 def _value_of_change(by: str | None, known: Sequence[str]) -> str:
@@ -495,20 +480,6 @@ def _items(source: Any, split: str) -> Items | None:
     if isinstance(source, Checkpoint):
         return source.items(split)
     return AnnotatedRows(source) if isinstance(source, Embeddings) and source.names else None
-
-
-def _against_all(source: Any, name: str, loss: Any, eps: float, queries: int, sampling: Sampling) -> xr.Dataset:
-    """Counts and ranks of some queries of a source against all of its candidates."""
-    scored = isinstance(source, Checkpoint) and source.format == "scores"
-    if scored or not isinstance(source, Embeddings | Checkpoint):
-        raise InputError(f"queries {queries}: {name} is a result or scores, whose queries are compared as they are")
-    loss = losses.as_loss(loss_for(loss, source))
-    data = count(source, loss, eps, queries=queries, **sampling)
-    asking = {each: sampling[each] for each in ("seed", "split", "device", "progress")}
-    ranked = evaluate(source, metric=loss.metric, queries=queries, **asking)
-    sides = ranked["best_rank"].sel(direction=data["direction"]).values
-    data["best_rank"] = (data["query_index"].dims, sides[:, None])
-    return data.assign_attrs(source.identity() if isinstance(source, Checkpoint) else {})
 
 
 def _ranked_alike(first: Any, second: Any, loss, eps: float, names: Sequence[str], sampling: Sampling) -> tuple:

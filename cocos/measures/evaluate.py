@@ -21,7 +21,7 @@ from cocos.embeddings import Embeddings, scores
 from cocos.embeddings.options import Progress, tracked
 from cocos.embeddings.sampling import Batch, check_options
 from cocos.embeddings.scored import NO_BATCHES, Scores
-from cocos.engine import readers, streamed
+from cocos.engine import readers
 from cocos.measures.dtp import dtp
 from cocos.measures.shared import rankings, retrieval
 from cocos.measures.shared.prepared import embedded
@@ -354,8 +354,8 @@ def evaluate(
         distractors: its candidates (its samples, where they ask class proxies) become candidates that match no query.
         ensemble: other models of the same set. Their embeddings are concatenated to those of `embeddings`, and the
             metrics of each member alone stand beside (DeMoor & Prevost 2024, appendix D: "Ensemble" and "Aggregate").
-        queries: rank the candidates of this many queries of each direction, drawn by the seed; None: of all. Those of a
-            large set in shards are read from the disk some at a time. PR-AUC and NMI, which are of all, are left out.
+        queries: rank the candidates of this many queries of each direction, drawn by the seed; None: of all. A large
+            set in shards is read section by section. PR-AUC and NMI, which are of all queries, are left out.
         seed: of the k-means behind NMI, and of the queries that are drawn.
         split: of the checkpoint's data; None: test, val, dev or train, the first one that it has.
         device: `auto`, `cpu`, `cuda`; None: where the embeddings are.
@@ -526,58 +526,57 @@ def _of_some(
     device: str | None,
     progress: Progress | None,
 ) -> xr.Dataset:
-    """Metrics of some queries of each direction against all candidates."""
+    """Metrics of sampled queries of each direction among all candidates."""
     metric, ks, seed, split = (options[name] for name in ("metric", "ks", "seed", "split"))
     checkpoint = source if isinstance(source, Checkpoint) else None
-    disk = checkpoint and checkpoint.on_disk
-    if disk and metric != "cosine":
-        raise InputError(f"queries {queries}: {disk.name} is ranked by cosines as it is read, not by {metric}")
-    rows: Any = disk
-    if disk is None:
-        rows = embedded(source, split_of(source, split), device, progress).without_queue()
-        scores.check(rows, metric, checkpoint and checkpoint.path)
-    grouped = rows if disk is None else None if disk.matched else disk.numbered  # None: row i matches row i
-    found: dict[str, dict[str, float]] = {}
-    own: dict[str, list[np.ndarray]] = {name: [] for name in RANK_LABELS}
-    asks = []
-    for k, name in enumerate(rows.directions):
-        side = grouped if grouped is None else (grouped.flip() if k else grouped).single(name)
-        sizes = [each.shape[0] for each in (disk.sides if disk else (rows.query, rows.candidate))][:: -1 if k else 1]
-        index = drawn = streamed.drawn_queries(sizes[0], queries, seed)
-        asks.append(f"{len(drawn):,} of {sizes[0]:,} {name}")
+    stored = checkpoint and checkpoint.on_disk
+    if stored is None:
+        embeddings = embedded(source, split_of(source, split), device, progress).without_queue()
+        scores.check(embeddings, metric, checkpoint and checkpoint.path)
+    else:
+        embeddings = stored.numbered
+    by_direction: dict[str, dict[str, float]] = {}
+    rows: dict[str, dict[str, Tensor]] = {}
+    samples = []
+    for k, name in enumerate(embeddings.directions):
+        side = (embeddings.flip() if k else embeddings).single(name)
+        sample = torch.randperm(len(side.query), generator=torch.Generator().manual_seed(seed))[:queries].sort().values
+        samples.append(f"{len(sample):,} of {len(side.query):,} {name}")
+        index = with_positives(side, sample)
+        if not len(index):
+            raise InputError(NO_POSITIVE)
         report = progress and progress(f"ranking {name}")
-        if disk:
-            ranked = streamed.ranks(streamed.Asking.of(disk, k, index, metric), report)
+        if stored is None:
+            batch = Batch(index, torch.arange(len(side.candidate)), paired=False).to(side.query.device)
+            ((ranks,),) = engine.run(engine.view(side, batch, metric=metric), [readers.Ranks()], progress=report)
         else:
-            everything = torch.arange(len(side.candidate))
-            index = with_positives(side, index)
-            if not len(index):
-                raise InputError(NO_POSITIVE)
-            view = engine.view(side, Batch(index, everything, paired=False).to(side.query.device), metric=metric)
-            ((ranked,),) = engine.run(view, [readers.Ranks()], progress=report)
-        made = retrieval.metrics(ranked, ks)
-        asking, groups = len(ranked.query.unique()), side and side.groups
-        found[name] = {"queries": asking, "candidates": sizes[1], **made, "left_out": len(drawn) - asking}
-        found[name]["unmatched"] = 0 if groups is None else int((groups.queries[groups.candidate] == 0).sum())
-        own["best_rank"].append(retrieval.best_ranks(len(drawn), torch.searchsorted(drawn, index), ranked).numpy())
-        own["query_index"].append(drawn.double().numpy())
-        own["query_group"].append((drawn if groups is None else groups.query[drawn]).double().numpy())
-    width = max(map(len, own["query_index"]))
-    filled = {
-        name: np.stack([np.pad(one, (0, width - len(one)), constant_values=np.nan) for one in each])
-        for name, each in own.items()
-    }
-    dims = ("distractors", "direction", "fold")
-    numbers = {name: [one[name] for one in found.values()] for name in next(iter(found.values()))}
-    left = {name: numbers.pop(name) for name in ("left_out", "unmatched")}
-    variables = {name: (dims, [[[one] for one in each]], *retrieval.label(name)) for name, each in numbers.items()}
-    variables |= {name: ("direction", each, *retrieval.label(name)) for name, each in left.items()}
-    variables |= {name: (("direction", "query"), each, *RANK_LABELS[name]) for name, each in filled.items()}
-    variables |= {"distractors": ("distractors", ["without"]), "direction": ("direction", list(found))}
-    if len(found) == 2:
-        variables["rsum"] = (("distractors", "fold"), [[retrieval.rsum(*found.values())]], *retrieval.label("rsum"))
-    where, more = origin(checkpoint, split)
-    asked = f"queries ({' and '.join(asks)}) are ranked among all candidates"
+            ranks = retrieval.rank_on_disk(stored, k, index, metric, report)
+        by_direction[name] = {
+            "queries": len(index),
+            "candidates": len(side.candidate),
+            **retrieval.metrics(ranks, ks),
+            "left_out": len(sample) - len(index),
+            "unmatched": int((side.groups.queries[side.groups.candidate] == 0).sum()),
+        }
+        rows[name] = {
+            "best_rank": retrieval.best_ranks(len(sample), torch.searchsorted(sample, index), ranks),
+            "query_index": sample,
+            "query_group": side.groups.query[sample],
+        }
+    variables = results.by_direction(rows, {name: (("query",), *RANK_LABELS[name]) for name in RANK_LABELS})
+    for name in next(iter(by_direction.values())):
+        values = [numbers[name] for numbers in by_direction.values()]
+        if name in ("left_out", "unmatched"):
+            variables[name] = ("direction", values, *retrieval.label(name))
+        else:
+            dims = ("distractors", "direction", "fold")
+            variables[name] = (dims, [[[value] for value in values]], *retrieval.label(name))
+    if len(by_direction) == 2:
+        rsum = retrieval.rsum(*by_direction.values())
+        variables["rsum"] = (("distractors", "fold"), [[rsum]], *retrieval.label("rsum"))
+    variables |= {"distractors": ("distractors", ["without"]), "fold": ("fold", [0])}
+    where, split_notes = origin(checkpoint, split)
+    sampled = f"queries ({' and '.join(samples)}) are ranked among all candidates"
     attrs = {
         "title": "Retrieval metrics",
         "metric": metric,
@@ -585,13 +584,13 @@ def _of_some(
         "folds": 1,
         "ties": retrieval.TIES,
         "seed": seed,
-        "device": "cpu" if disk else rows.query.device.type,
-        **findings.attributes([*(() if disk else rows.notes), *more, *notes, asked]),
+        "device": embeddings.query.device.type,
+        **findings.attributes([*(() if stored else embeddings.notes), *split_notes, *notes, sampled]),
         "health": json.dumps(health.report({}, {})),
         **({"trained_with": trained_with} if trained_with else {}),
         **where,
     }
-    return results.labelled(variables | {"fold": ("fold", [0])}, results.versions() | attrs, measure="evaluate")
+    return results.labelled(variables, results.versions() | attrs, measure="evaluate")
 
 
 def _of_proxies(embeddings: Embeddings, records: dict, singles: dict, ks: tuple[int, ...]) -> dict:

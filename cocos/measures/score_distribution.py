@@ -10,13 +10,10 @@ import xarray as xr
 from cocos import engine, results
 from cocos.base.ranges import whole
 from cocos.checkpoints import Checkpoint
-from cocos.counting import findings
 from cocos.embeddings import Embeddings
 from cocos.embeddings.options import Queries, sampled, within
-from cocos.embeddings.stored import Stored
-from cocos.engine import readers, streamed
+from cocos.engine import readers
 from cocos.measures.shared import retrieval
-from cocos.measures.shared.prepared import loss_for
 from cocos.measures.shared.queries import QUERY_PERCENTILES, asked
 
 # Dims of one direction, long name and units.
@@ -57,8 +54,7 @@ def score_distribution(
         loss: a loss, or its name: its metric is taken; None: cosines.
         bins: equal ones, from -1 to 1 for cosines, and from the smallest to the largest score for other metrics.
         ks: neighbours whose scores are found, exactly, in float64.
-        **asking: options of the queries, see `Queries`. The candidates of a large set in shards are read
-            some at a time for cosines.
+        **asking: options of the queries, see `Queries`.
 
     Returns:
         `negatives` (direction, query, bin), how many of a query are in a bin; `band` (direction, percentile, bin), the
@@ -75,13 +71,7 @@ def score_distribution(
         >>> data["positives"].values.tolist()
         [[0, 3], [0, 3]]
     """
-    ks, queries = retrieval.check(ks), asking["queries"]
-    disk = embeddings.on_disk if isinstance(embeddings, Checkpoint) else None
-    cosine = loss is None or loss_for(loss, embeddings).metric == "cosine"
-    if disk is not None and cosine and type(queries) is int and queries > 0:
-        records, note = _streamed(disk, queries, asking, bins, ks)
-        attrs = results.versions() | {"metric": "cosine", "seed": asking["seed"], "device": "cpu"}
-        return _labelled(records, attrs | embeddings.identity() | findings.attributes([note]), (-1.0, 1.0), bins, ks)
+    ks = retrieval.check(ks)
     seen = asked(embeddings, loss, **asking)
     report, found = asking["progress"] and asking["progress"]("scoring"), {}
     views = {name: seen.view(name) for name in seen.sides}
@@ -101,21 +91,6 @@ def score_distribution(
         records[name] = _record(found[name], counted, _positives(view, histogram), ks)
         records[name]["query_index"] = seen.index[name]
     return _labelled(records, seen.attrs, (low, high), bins, ks)
-
-
-def _streamed(
-    disk: Stored, queries: int, asking: Queries, bins: int, ks: tuple[int, ...]
-) -> tuple[dict[str, dict[str, torch.Tensor]], str]:
-    """The records of each direction of a set whose candidates are read some at a time, and a note on the queries."""
-    records, said = {}, []
-    for k, name in enumerate(disk.directions):
-        number = disk.sides[k].shape[0]
-        index = streamed.drawn_queries(number, queries, asking["seed"])
-        report = asking["progress"] and asking["progress"](f"scoring {name}")
-        found = streamed.spread(streamed.Asking.of(disk, k, index, "cosine"), max(ks), bins, report)
-        records[name] = _record(found, found.bins, found.positives, ks) | {"query_index": index}
-        said.append(f"{len(index):,} of {number:,} {name}")
-    return records, f"queries ({' and '.join(said)}) are scored against all candidates"
 
 
 def _labelled(

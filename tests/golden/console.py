@@ -1,4 +1,4 @@
-"""Command lines whose JSON documents are golden: thirty of everyday use, and those of docs/papers.md.
+"""Command lines whose JSON documents are golden: twenty-nine of everyday use, and those of docs/papers.md.
 
 A command that is respelled keeps its name here, and its numbers.
 """
@@ -23,7 +23,6 @@ EVERYDAY = {
     "count/all": "count groups.npz --loss supcon --n90 --batch-size all --json",
     "count/siglip": "count groups.npz --loss siglip --dtype float64 --seed 3 --sample groups --per-group 2 --json",
     "count/copies": "count groups.npz --loss triplet_sh --same-group negative --copies keep --batch-size 24 --json",
-    "count/queries": "count pairs.npz --loss ntxent --queries 50 --json",
     "count/labelled": "count labelled.npz --loss supcon --batch-size 32 --json",
     "count/proxies": "count proxies.npz --loss normalized_softmax --json",
     "count/negatives": "count negatives.npz --loss mnrl --batch-size 20 --json",

@@ -359,7 +359,7 @@ def refuse_size(path: Path, rows: Mapping[str, ShardRows]) -> None:
     """Refuse to read all rows of a set that is larger than memory."""
     size = sum(math.prod(side.shape) * max(4, side.dtype.itemsize) for side in rows.values())
     memory = machine.memory()
-    advice = "--batches N or --queries N of count, evaluate and diff read only the rows that they need"
+    advice = "--batches N reads the rows of these batches only, and evaluate --queries N one section at a time"
     if memory is not None and size > memory:
         raise InputError(
             f"{path}: all rows take {size / 2**30:.1f} GiB of memory, available {memory / 2**30:.1f}; {advice}"

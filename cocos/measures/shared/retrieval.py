@@ -5,7 +5,8 @@ positives of one query are ordered by score, and never compete: the rank of its 
 of negatives at or above it. Queries without any positive take no part.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from numbers import Integral
 
 import numpy as np
@@ -16,6 +17,9 @@ from cocos import engine
 from cocos.base.errors import InputError
 from cocos.embeddings import Embeddings
 from cocos.embeddings.options import Progress
+from cocos.embeddings.sampling import Batch
+from cocos.embeddings.scores import NORMALISED_SIDES
+from cocos.embeddings.stored import Stored
 from cocos.engine.readers.precision_recall import PrecisionRecall
 from cocos.engine.readers.ranks import PositiveRanks, Ranks
 
@@ -24,6 +28,8 @@ TIES = "a negative that ties with a positive stands above it"
 RECALLS = (1, 5, 10)
 # Largest difference of two scores that tie.
 TIED_SCORES = 1e-12
+# Bytes of candidates in float32 that are read from a disk and ranked together.
+SECTION_BYTES = 2**26
 # Distances to centres that are computed at once: 8 MiB in float32.
 DISTANCE_BLOCK = 2**21
 # Centres whose distances are computed together when a start is drawn.
@@ -156,6 +162,54 @@ def ranked(embeddings: Embeddings, metric: str, dtype: str, progress: Progress |
     return engine.run(
         engine.view(embeddings, metric=metric, product=dtype), readers, progress=progress and progress("ranking")
     )
+
+
+def rank_on_disk(
+    stored: Stored, side: int, index: Tensor, metric: str, report: Callable[[int, int], None] | None = None
+) -> PositiveRanks:
+    """Rank the positives of some queries among all candidates, which are read section by section.
+
+    All positives are candidates of every section; the ranks among them alone are counted once.
+
+    Args:
+        stored: the set on a disk.
+        side: of the queries: 0, or 1 for the candidates.
+        index: (n,) rows of the queries, ascending; each has a positive.
+        metric: of the scores.
+        report: called with the sections done, and their number.
+    """
+    positive = bool(NORMALISED_SIDES.get(metric))
+    number, width = stored.sides[1 - side].shape
+    positives = torch.isin(stored.group(1 - side, torch.arange(number)), stored.group(side, index)).nonzero().flatten()
+
+    def rank(candidates: Tensor) -> PositiveRanks:
+        if stored.shared:  # the queries are candidates as well
+            embeddings = stored.read_rows((candidates, candidates), positive=positive)
+            queries = torch.searchsorted(candidates, index)
+        else:
+            rows = (candidates, index) if side else (index, candidates)
+            embeddings = stored.read_rows(rows, positive=positive)
+            embeddings = (embeddings.flip() if side else embeddings).single(stored.directions[side])
+            queries = torch.arange(len(index))
+        batch = Batch(queries, torch.arange(len(candidates)), paired=False)
+        ((ranks,),) = engine.run(engine.view(embeddings, batch, metric=metric), [Ranks()])
+        order = ranks.score.argsort(stable=True)  # the places of the candidates differ between sections
+        order = order[ranks.query[order].argsort(stable=True)]
+        return PositiveRanks(*(values[order] for values in vars(ranks).values()))
+
+    among_positives = rank(positives)
+    above, ties = among_positives.above.clone(), among_positives.ties.clone()
+    size = max(1, SECTION_BYTES // (4 * width))
+    for start in range(0, number, size):
+        section = torch.arange(start, min(start + size, number))
+        section = section[~torch.isin(section, positives)]
+        if len(section):
+            ranks = rank(torch.cat([positives, section]).sort().values)
+            above += ranks.above - among_positives.above
+            ties += ranks.ties - among_positives.ties
+        if report:
+            report(min(start + size, number), number)
+    return replace(among_positives, above=above, ties=ties)
 
 
 def variables(
