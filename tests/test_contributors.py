@@ -290,8 +290,8 @@ def test_texts_of_precomputed_features(tmp_path):
     (tmp_path / "dev_caps.txt").write_text("a\nb\nc\nd\n")
     items = data.precomputed.load("dev", tmp_path)
     image, caption = items.texts("i2t")
-    assert (image(1), caption(1)) == ("image of: c", "b")
-    assert [each(1) for each in items.texts("t2i")] == ["b", "image of: c"]
+    assert (image(1), caption(1)) == ("features of: c", "b")
+    assert [each(1) for each in items.texts("t2i")] == ["b", "features of: c"]
     assert items.pictures("i2t") == (None, None)
 
 

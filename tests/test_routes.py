@@ -139,7 +139,7 @@ def test_python_takes_the_functions_themselves(folder):
     assert opened.splits == ("train",) and opened.training.kind == "precomputed"
     found = opened.embed(device="cpu")
     torch.testing.assert_close(found.query, images(torch.from_numpy(np.load("features/train_ims.npy"))).detach())
-    assert found.directions == ("i2t", "t2i") and found.names[0][2] == "image of: the sea"
+    assert found.directions == ("i2t", "t2i") and found.names[0][2] == "features of: the sea"
     rows = {"items": np.eye(4, dtype="float32"), "labels": [0, 0, 1, 1]}
     opened = cocos.open("w.pt", model=lambda content: torch.nn.Identity(), data=rows)
     assert opened.embed(device="cpu").query.tolist() == np.eye(4).tolist()

@@ -15,7 +15,8 @@ from cocos import losses
 from cocos.base.errors import InputError, nearest
 from cocos.checkpoints import encoding
 from cocos.checkpoints.files import File
-from cocos.data import Items, Source
+from cocos.data import Source
+from cocos.data.training_set import Items
 from cocos.embeddings import Embeddings
 from cocos.embeddings.matrices import Mapped
 from cocos.embeddings.scored import Scores

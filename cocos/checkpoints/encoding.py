@@ -1,6 +1,6 @@
 """Encode training data with a frozen model. The rows are kept in a cache.
 
-An encoder is a module with `kinds`, the kinds of rows that it reads (`cocos.data.KINDS`), and
+An encoder is a module with `kinds`, the kinds of rows that it reads (`cocos.data.training_set.KINDS`), and
 `encode(items, kind, side)`, which returns (n, D) for n rows of one side, `query` or `candidate`, normalised exactly as
 in training. Optional: `items_at_once`, its largest batch; `identity`, a text of the settings that its embeddings depend
 on; `name`, for messages.
@@ -18,7 +18,7 @@ from cocos.base import user_code
 from cocos.base.errors import InputError, nearest
 from cocos.checkpoints import cache
 from cocos.checkpoints.pictures import IMAGES_AT_ONCE, Preparation
-from cocos.data import KINDS, Side, TrainingSet
+from cocos.data.training_set import KINDS, Side, TrainingSet
 from cocos.embeddings import Embeddings
 
 ITEMS_AT_ONCE = 512

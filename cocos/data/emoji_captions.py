@@ -11,26 +11,16 @@ from cocos.data import tables
 from cocos.data.training_set import TrainingSet, image_captions
 
 EXAMPLE_FOLDER = Path(__file__).parent.parent / "example"
+FILES = ("captions.jsonl.gz", "images.webp")
 SPLITS = ("train", "val", "test")
 IMAGE_SIDE = 32  # pixels
 IMAGES_ACROSS = 57  # images in a row of the sheet
 
 
-def sniff(path: Path) -> bool:
-    """Return whether a folder has the two files of the example."""
-    return (path / "captions.jsonl.gz").is_file() and (path / "images.webp").is_file()
-
-
 def splits(path: Path | None = None) -> tuple[str, ...]:
-    """Return the splits."""
-    return SPLITS
-
-
-def read_records(path: Path | None = None) -> list[dict]:
-    """Return the record of each image in sheet order: image_id, split, concept, captions, languages."""
-    file = (path or EXAMPLE_FOLDER) / "captions.jsonl.gz"
-    with tables.readable(file), gzip.open(file) as stream:
-        return [json.loads(line) for line in stream]
+    """Return the splits of a folder with the two files of the example."""
+    files = [(path or EXAMPLE_FOLDER) / name for name in FILES]
+    return SPLITS if all(file.is_file() for file in files) else ()
 
 
 def load(split: str, path: Path | None = None) -> TrainingSet:
@@ -46,18 +36,17 @@ def load(split: str, path: Path | None = None) -> TrainingSet:
     """
     from PIL import Image
 
-    records, file = read_records(path), (path or EXAMPLE_FOLDER) / "images.webp"
-    down = -(-len(records) // IMAGES_ACROSS)
-    with tables.readable(file), Image.open(file) as image:
-        sheet = np.asarray(image.convert("RGB")).reshape(down, IMAGE_SIDE, IMAGES_ACROSS, IMAGE_SIDE, 3)
-    tiles = sheet.transpose(0, 2, 4, 1, 3).reshape(-1, 3, IMAGE_SIDE, IMAGE_SIDE)
+    captions_file, sheet_file = ((path or EXAMPLE_FOLDER) / name for name in FILES)
+    with tables.readable(captions_file), gzip.open(captions_file) as stream:
+        records = [json.loads(line) for line in stream]  # image_id, split, concept, captions, languages
+    with tables.readable(sheet_file):
+        sheet = np.asarray(Image.open(sheet_file).convert("RGB"))
+    tiles = sheet.reshape(-1, IMAGE_SIDE, IMAGES_ACROSS, IMAGE_SIDE, 3).transpose(0, 2, 4, 1, 3)
     rows = [row for row, record in enumerate(records) if record["split"] == split]
-    captions = [records[row]["captions"] for row in rows]
     return image_captions(
-        images=torch.from_numpy(tiles[rows]),
-        captions=tuple(caption for texts in captions for caption in texts),
-        image_group=torch.arange(len(rows)),
-        caption_group=torch.tensor([index for index, texts in enumerate(captions) for _ in texts]),
+        torch.from_numpy(tiles.reshape(-1, 3, IMAGE_SIDE, IMAGE_SIDE)[rows]),
+        [caption for row in rows for caption in records[row]["captions"]],
+        torch.tensor([group for group, row in enumerate(rows) for _ in records[row]["captions"]]),
         name="emoji_captions",
         split=split,
     )

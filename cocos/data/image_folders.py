@@ -13,17 +13,8 @@ SPLIT_FOLDERS = ("train", "training", "val", "valid", "validation", "dev", "test
 
 
 def subfolders(path: Path) -> list[Path]:
-    """Return the visible folders in a folder, by name, except links to itself or above."""
-    if not path.is_dir():
-        return []
-    here = path.resolve()
-    folders = [folder for folder in path.iterdir() if folder.is_dir() and not folder.name.startswith(".")]
-    return sorted(folder for folder in folders if not here.is_relative_to(folder.resolve()))
-
-
-def is_image(name: str) -> bool:
-    """Return whether a file name is that of a visible image."""
-    return name.lower().endswith(IMAGE_SUFFIXES) and not name.startswith(".")
+    """Return the visible folders in a folder, by name."""
+    return sorted(folder for folder in path.iterdir() if folder.is_dir() and not folder.name.startswith("."))
 
 
 def split_folders(path: Path) -> dict[str, Path]:
@@ -34,37 +25,32 @@ def split_folders(path: Path) -> dict[str, Path]:
 
 
 def list_images(folder: Path) -> list[Path]:
-    """Return the images in a folder and its visible subfolders, by name; links to folders are skipped."""
+    """Return the visible images in a folder and its visible subfolders, by name; links to folders are skipped."""
     images = []
     for parent, folders, names in os.walk(folder):
         folders[:] = sorted(name for name in folders if not name.startswith("."))
-        images += [path for name in sorted(names) if is_image(name) and (path := Path(parent, name)).is_file()]
+        visible = (name for name in sorted(names) if not name.startswith("."))
+        images += [Path(parent, name) for name in visible if name.lower().endswith(IMAGE_SUFFIXES)]
     return images
 
 
-def sniff(path: Path) -> bool:
-    """Return whether at least two folders of a folder contain images, and the folder itself does not."""
-    if not path.is_dir():
-        return False
-    for folder in split_folders(path).values():
-        has_own_images = any(is_image(file.name) for file in folder.iterdir())
-        if not has_own_images and sum(bool(list_images(each)) for each in subfolders(folder)[:10]) >= 2:
-            return True
-    return False
-
-
 def splits(path: Path) -> tuple[str, ...]:
-    """Return the splits."""
-    return tuple(split_folders(path))
+    """Return the splits of a folder with at least two folders of images in one split, and no image beside them."""
+    folders = split_folders(path) if path.is_dir() else {}
+    for folder in folders.values():
+        has_own_images = any(file.name.lower().endswith(IMAGE_SUFFIXES) for file in folder.iterdir())
+        if not has_own_images and sum(bool(list_images(label)) for label in subfolders(folder)[:10]) >= 2:
+            return tuple(folders)
+    return ()
 
 
 def load(split: str, path: Path) -> TrainingSet:
     """List the images of one split as a labelled set; an image is read when it is encoded or drawn."""
     folder = split_folders(path)[split]
-    images = [(label, image) for label, each in enumerate(subfolders(folder)) for image in list_images(each)]
+    images = [(number, image) for number, label in enumerate(subfolders(folder)) for image in list_images(label)]
     if len(images) < 2:
         raise InputError(f"{folder}: {len(images)} images in its folders, expected one folder per class")
     paths = tuple(str(image) for _, image in images)
     names = tuple(image.relative_to(folder).as_posix() for _, image in images)
-    side = Side(ImageFiles(paths), "image", torch.tensor([label for label, _ in images]), names, paths)
+    side = Side(ImageFiles(paths), "image", torch.tensor([number for number, _ in images]), names, paths)
     return TrainingSet(side, None, path.name, split)

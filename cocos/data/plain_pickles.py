@@ -5,7 +5,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from cocos.base.errors import InputError, UnsafeFile
+from cocos.base.errors import UnsafeFile
+from cocos.data import tables
 
 DICTIONARIES = ("collections.defaultdict", "builtins.dict", "__builtin__.dict")
 
@@ -14,7 +15,7 @@ def load_plain(path: Path, remedy: str, stand_ins: Mapping[str, Callable] | None
     """Load a pickle; the only classes are dictionaries, and those with a stand-in for their name.
 
     Raises:
-        UnsafeFile: the pickle asks for another class.
+        UnsafeFile: the pickle asks for another class; the message ends with the remedy.
         InputError: it is damaged.
     """
 
@@ -24,16 +25,7 @@ def load_plain(path: Path, remedy: str, stand_ins: Mapping[str, Callable] | None
                 return lambda *_: {}
             if stand_ins and name in stand_ins:
                 return stand_ins[name]
-            raise UnsafeFile(
-                f"{path}: contains unsafe class {module}.{name}, expected texts, numbers and bytes. Nothing was "
-                f"imported or run; {remedy}"
-            )
+            raise UnsafeFile(f"{path}: contains unsafe class {module}.{name}; nothing was imported or run; {remedy}")
 
-    try:
-        with open(path, "rb") as stream:
-            return Unpickler(stream, encoding="utf-8").load()
-    except InputError:
-        raise
-    except Exception as error:  # a damaged pickle may fail anywhere
-        reason = " ".join(str(error).split())[:120]
-        raise InputError(f"{path} is a damaged pickle ({reason}); {remedy}") from None
+    with tables.readable(path), open(path, "rb") as stream:
+        return Unpickler(stream, encoding="utf-8").load()

@@ -1,5 +1,6 @@
-"""Tables in files: JSON lines, CSV, TSV and parquet, also gzipped, with the line of each row for messages."""
+"""Tables in files: JSON lines, CSV, TSV and parquet, also gzipped, and saved datasets of Hugging Face."""
 
+import contextlib
 import csv
 import gzip
 import importlib
@@ -7,15 +8,13 @@ import io
 import json
 import math
 import re
-import zipfile
 import zlib
 from collections.abc import Callable, Generator, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from cocos.base.errors import InputError, unreachable
+from cocos.base.errors import InputError
 
 HEAD = 2**20  # bytes read to recognise a table
 DELIMITERS = ("\t", ",", ";")
@@ -56,23 +55,19 @@ def require(*packages: str, path: Path) -> list[Any]:
         raise InputError(f"{path}: reading it takes {name}: pip install 'cocos-metric[data]'") from None
 
 
-@contextmanager
+@contextlib.contextmanager
 def readable(path: Path | str) -> Generator[None]:
-    """Turn the errors of a damaged file into one message."""
+    """Turn the errors of a missing or damaged file into one message."""
     try:
         yield
     except InputError:
         raise
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read ({unreachable(error) if error.strerror else error})") from None
     except UnicodeDecodeError as error:
         line = 1 + error.object[: error.start].count(b"\n")
         raise InputError(f"{path}, line {line}: not UTF-8 ({error.reason} at byte {error.start})") from None
-    except KeyError as error:
-        raise InputError(f"{path}: no {error}; write or copy it again") from None
-    except (AttributeError, EOFError, ValueError, TypeError, RuntimeError, zipfile.BadZipFile, zlib.error) as error:
-        reason = " ".join(str(error).split())[:120] or type(error).__name__
-        raise InputError(f"{path} is damaged ({reason}); write or copy it again") from None
+    except Exception as error:  # libraries raise many types for a damaged file
+        reason = getattr(error, "strerror", None) or f"{type(error).__name__}: {' '.join(str(error).split())[:120]}"
+        raise InputError(f"{path}: cannot be read ({reason}); write or copy it again") from None
 
 
 def read_bytes(path: Path, size: int = -1) -> bytes:
@@ -89,45 +84,33 @@ def read_text(path: Path) -> str:
         return read_bytes(path).decode("utf-8-sig")
 
 
-def read_json(path: Path) -> Any:
-    """Read a JSON file."""
-    with readable(path):
-        return json.loads(read_text(path))
-
-
 def delimiter_of(head: bytes) -> str | None:
     """Return the delimiter in the first line of a text, or None."""
-    line = head.partition(b"\n")[0].decode("utf-8", "replace").rstrip("\r")
-    if not line.replace("\t", " ").removeprefix("\ufeff").isprintable():
+    line = head.partition(b"\n")[0].decode("utf-8-sig", "replace").rstrip("\r")
+    if not line.replace("\t", " ").isprintable():
         return None
     return next((delimiter for delimiter in DELIMITERS if delimiter in line), None)
 
 
 def column_names(path: Path) -> tuple[str, ...]:
-    """Return the column names of a table, or the fields of its first line; empty if the file is not a table."""
+    """Return the column names of a table, or the fields of its first row; empty if the file is not a table."""
     try:
         head = read_bytes(path, HEAD)
     except (OSError, EOFError, zlib.error):
         return ()
     if head.startswith(b"PAR1"):
         return read_parquet(path).names
-    try:
-        return text_column_names(head.decode("utf-8-sig", "ignore").lstrip())
-    except (csv.Error, ValueError, RecursionError):
-        return ()
-
-
-def text_column_names(text: str) -> tuple[str, ...]:
-    """Return the column names of JSON rows or delimited text; empty for a single JSON object, such as a setting."""
-    if text[:1] not in {"{", "["}:
-        delimiter = delimiter_of(text.encode())
-        fields = next(csv.reader(text.splitlines()[:1], delimiter=delimiter)) if delimiter else ()
-        return tuple(field.strip() for field in fields)
-    is_list = LIST_OF_OBJECTS.match(text) is not None
-    row, end = json.JSONDecoder().raw_decode(text, text.index("{") if is_list else 0)
-    if isinstance(row, list):
-        return tuple(list_row(row))
-    return tuple(row) if isinstance(row, dict) and (is_list or text[end:].strip()) else ()
+    text = head.decode("utf-8-sig", "ignore").lstrip()
+    with contextlib.suppress(csv.Error, ValueError, RecursionError):
+        if text[:1] not in {"{", "["}:
+            delimiter = delimiter_of(head)
+            fields = next(csv.reader([text.partition("\n")[0]], delimiter=delimiter)) if delimiter else ()
+            return tuple(field.strip() for field in fields)
+        is_list = LIST_OF_OBJECTS.match(text) is not None
+        row, end = json.JSONDecoder().raw_decode(text, text.index("{") if is_list else 0)
+        if is_list or text[end:].strip():  # a single object is a setting
+            return tuple(list_row(row) if isinstance(row, list) else row)
+    return ()
 
 
 def list_row(row: list) -> dict[str, Any]:
@@ -154,13 +137,10 @@ def read_fields(path: Path, names: Sequence[str], *, header: int = 0) -> Iterato
         yield fields
 
 
-def read(path: Path, names: Sequence[str] = ()) -> Table:
-    """Read a table: JSON lines, a JSON list of objects, CSV or TSV with a header, or parquet.
-
-    Args:
-        path: of the file.
-        names: of the columns of text without a header, whose fields are not quoted.
-    """
+def read(path: Path) -> Table:
+    """Read a table: JSON lines, a JSON list of objects, CSV or TSV with a header, parquet, or a saved dataset."""
+    if path.is_dir():
+        return read_saved(path)
     with readable(path):
         head = read_bytes(path, HEAD)
     if head.startswith(b"PAR1"):
@@ -170,7 +150,7 @@ def read(path: Path, names: Sequence[str] = ()) -> Table:
         return read_objects(path, text)
     if (delimiter := delimiter_of(head)) is None:
         raise InputError(f"{path}: not a table, expected JSON lines, text with a header (CSV, TSV) or parquet")
-    return read_delimited(path, text, delimiter, names)
+    return read_delimited(path, text, delimiter)
 
 
 def read_parquet(path: Path) -> Table:
@@ -186,12 +166,21 @@ def read_parquet(path: Path) -> Table:
     return Table(path, tuple(file.schema_arrow.names), file.metadata.num_rows, column, "row {}".format)
 
 
+def read_saved(path: Path) -> Table:
+    """Open a dataset that was saved with `save_to_disk`, whose columns are read on demand."""
+    (datasets,) = require("datasets", path=path)
+    with readable(path):
+        rows = datasets.load_from_disk(str(path))
+        return Table(path, tuple(rows.column_names), len(rows), lambda name: list(rows[name]), "row {}".format)
+
+
 def read_objects(path: Path, text: str) -> Table:
     """Read JSON lines, or one JSON list, of objects or of lists of an anchor, its positive and its negatives."""
+    rows: dict[str, Any] = {}
     if LIST_OF_OBJECTS.match(text):
-        rows = {f"row {number}": row for number, row in enumerate(read_json(path))}
+        with readable(path):
+            rows = {f"row {number}": row for number, row in enumerate(json.loads(text))}
     else:
-        rows = {}
         for number, line in enumerate(text.split("\n"), 1):
             if line.strip():
                 with readable(f"{path}, line {number}"):
@@ -204,20 +193,14 @@ def read_objects(path: Path, text: str) -> Table:
     return Table(path, names, len(rows), lambda name: [row.get(name) for row in objects], list(rows).__getitem__)
 
 
-def read_delimited(path: Path, text: str, delimiter: str, names: Sequence[str]) -> Table:
+def read_delimited(path: Path, text: str, delimiter: str) -> Table:
     """Read CSV or TSV."""
-    reader = csv.reader(
-        io.StringIO(text, newline=""),
-        delimiter=delimiter,
-        quoting=csv.QUOTE_NONE if names else csv.QUOTE_MINIMAL,
-    )
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter)
     try:
         lines = [(f"line {reader.line_num}", row) for row in reader if row]
     except csv.Error as error:
         raise InputError(f"{path}, line {reader.line_num}: {error}; is a quotation mark missing?") from None
-    header = list(names) if names else [name.strip() for name in lines.pop(0)[1]]
-    if repeated := [name for name in header if header.count(name) > 1]:
-        raise InputError(f"{path}: column {repeated[0]!r} occurs twice in the first line, expected unique names")
+    header = [name.strip() for name in lines.pop(0)[1]]
     for line, row in lines:
         if len(row) != len(header):
             expected = f"expected {len(header)} ({', '.join(header[:8])})"

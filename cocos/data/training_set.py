@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from cocos.base.errors import InputError, prefixed
+from cocos.base.errors import InputError, nearest, prefixed
 from cocos.embeddings import Embeddings, annotations
 from cocos.embeddings.annotations import Picture, Pictures
 
@@ -20,14 +20,6 @@ HASHED_AT_ONCE = 1024  # rows
 
 TextOf = Callable[[int], str]  # row -> text
 PictureOf = Callable[[int], Picture | None]  # row -> picture (height, width, 3), or None
-
-
-class Rows(Protocol):
-    """Texts, a tensor, an array, or rows that stay on disk until they are indexed."""
-
-    def __len__(self) -> int: ...
-
-    def __getitem__(self, index: Any, /) -> Any: ...
 
 
 class Items(Protocol):
@@ -53,7 +45,7 @@ class Side:
         pictures: uint8 (N, height, width, 3), or N paths; not needed if `items` are images in memory.
     """
 
-    items: Rows
+    items: Any
     kind: str
     group: Tensor
     names: tuple[str, ...] | None = None
@@ -69,24 +61,22 @@ class Side:
         return len(self.items)
 
     @property
-    def row_texts(self) -> Rows | None:
+    def row_texts(self) -> Sequence[str] | None:
         """Names of the rows, or the rows themselves if they are texts, else None."""
         return self.names or (self.items if self.kind == "text" else None)
 
     @cached_property
     def shown(self) -> Pictures | None:
         """Pictures of the rows as `Embeddings` takes them, or None."""
-        if self.pictures is not None or self.kind != "image" or not isinstance(self.items, Tensor):
+        items = self.items
+        if self.pictures is not None or not isinstance(items, Tensor) or items.dtype != torch.uint8 or items.ndim != 4:
             return self.pictures
-        if self.items.ndim != 4 or self.items.shape[1] not in {1, 3} or self.items.dtype != torch.uint8:
-            return None
-        pixels = np.moveaxis(self.items.numpy(), 1, -1)
+        pixels = np.moveaxis(items.numpy(), 1, -1)
         return np.broadcast_to(pixels, (*pixels.shape[:3], 3))
 
     def sha256(self) -> bytes:
         """Hash the kind, the rows and the groups."""
-        digest = hashlib.sha256(f"{self.kind} {len(self)}".encode())
-        digest.update(self.group.numpy().tobytes())
+        digest = hashlib.sha256(f"{self.kind} {len(self)}".encode() + self.group.numpy().tobytes())
         if hasattr(self.items, "digest"):
             digest.update(self.items.digest())
             return digest.digest()
@@ -95,10 +85,10 @@ class Side:
             if isinstance(rows, Tensor | np.ndarray):
                 values = np.ascontiguousarray(rows)
                 digest.update(f"{values.dtype} {values.shape[1:]}".encode() + values.tobytes())
-            else:
-                for row in rows:
-                    content = row.encode() if isinstance(row, str) else np.asarray(row).tobytes()
-                    digest.update(len(content).to_bytes(8, "little") + content)
+                continue
+            for row in rows:
+                content = row.encode() if isinstance(row, str) else np.asarray(row).tobytes()
+                digest.update(len(content).to_bytes(8, "little") + content)
         return digest.digest()
 
 
@@ -167,20 +157,27 @@ class TrainingSet:
     def texts(self, direction: str) -> tuple[TextOf, TextOf]:
         """Return functions that map a row to its text, of the asking side first."""
         query, candidate = self.sides
-        candidate_text = "proxy {}".format if direction == "s2p" else text_of(candidate, query)
-        texts = text_of(query, candidate), candidate_text
+        against_proxies = self.candidate is None and direction == "s2p"
+        texts = text_of(query, candidate), "proxy {}".format if against_proxies else text_of(candidate, query)
         return texts[::-1] if direction in self.directions[1:] else texts
 
     def pictures(self, direction: str) -> tuple[PictureOf | None, PictureOf | None]:
         """Return functions that map a row to its picture, of the asking side first; None for a side without any."""
-        query, candidate = (picture_of(side.shown) for side in self.sides)
-        pictures = query, None if direction == "s2p" else candidate
-        return pictures[::-1] if direction in self.directions[1:] else pictures
+        query, candidate = (side.shown for side in self.sides)
+        pictures = [query, None if self.candidate is None and direction == "s2p" else candidate]
+        readers = [None if values is None else partial(annotations.picture, values) for values in pictures]
+        return tuple(readers[::-1] if direction in self.directions[1:] else readers)
 
     def names(self) -> tuple[tuple[str, ...] | None, tuple[str, ...] | None]:
-        """Return the texts of all rows of both sides as `Embeddings` takes them, None for a side without texts."""
+        """Return the texts of all rows of both sides as `Embeddings` takes them, None for a side without texts.
+
+        Zero characters are replaced, since text arrays drop them.
+        """
         query, candidate = self.sides
-        return all_texts(query, candidate), all_texts(candidate, query)
+        if query.row_texts is None and candidate.row_texts is None:
+            return None, None
+        texts = (query, text_of(query, candidate)), (candidate, text_of(candidate, query))
+        return tuple(tuple(text(row).replace("\0", " ") for row in range(len(side))) for side, text in texts)
 
 
 def text_of(side: Side, match_side: Side) -> TextOf:
@@ -200,23 +197,30 @@ def text_of(side: Side, match_side: Side) -> TextOf:
     return text
 
 
-def all_texts(side: Side, match_side: Side) -> tuple[str, ...] | None:
-    """Return the texts of all rows without zero characters, which text arrays drop, or None."""
-    if side.row_texts is None and match_side.row_texts is None:
-        return None
-    text = text_of(side, match_side)
-    return tuple(text(row).replace("\0", " ") for row in range(len(side)))
+@dataclass(frozen=True)
+class Source:
+    """Training data that can be loaded by split.
 
+    Examples:
+        >>> cocos.data.source("emoji_captions").splits
+        ('train', 'val', 'test')
+    """
 
-def picture_of(pictures: Pictures | None, folder: Path | None = None) -> PictureOf | None:
-    """Return a function that reads the picture of a row, or None without pictures."""
-    return None if pictures is None else partial(annotations.picture, pictures, folder=folder)
+    kind: str  # name of the format, or `own` for data of the user
+    splits: tuple[str, ...]  # empty if any name is accepted
+    loader: Callable[[str], TrainingSet]
+    path: Path | None = None  # of the file or folder, if any
+
+    def load(self, split: str = "train") -> TrainingSet:
+        """Load one split."""
+        if self.splits and split not in self.splits:
+            raise InputError(nearest(f"split of {self.path or self.kind}", split, self.splits))
+        return self.loader(split)
 
 
 def image_captions(
-    images: Rows,
+    images: Any,
     captions: Sequence[str],
-    image_group: Tensor,
     caption_group: Tensor,
     *,
     name: str,
@@ -227,44 +231,25 @@ def image_captions(
     """Build a training set of images, which ask in `i2t`, and captions, which ask in `t2i`.
 
     Args:
-        images: (N, ...) as the image encoder reads them; rows may stay on disk.
+        images: N rows of `kind`, as in `Side`.
         captions: M texts.
-        image_group: (N,) id of each image.
-        caption_group: (M,) id of the image that each caption describes.
+        caption_group: (M,) row of the image that each caption describes.
         name: of the data, for provenance.
         split: of the data.
         kind: of the images, `image` or `features`.
-        pictures: of images that are features: uint8 (N, height, width, 3), or N paths.
+        pictures: as in `Side`.
     """
     with prefixed(f"{name}, {split}"):
-        candidate = Side(tuple(captions), "text", caption_group)
-        query = Side(images, kind, image_group, None, pictures)
-    if kind == "features":  # named like images, since they have no other name
-        text = text_of(Side(images, "image", image_group), candidate)
-        query = replace(query, names=tuple(map(text, range(len(query)))))
-    return TrainingSet(query, candidate, name, split, directions=("i2t", "t2i"))
+        query = Side(images, kind, torch.arange(len(images)), None, pictures)
+        return TrainingSet(query, Side(tuple(captions), "text", caption_group), name, split, ("i2t", "t2i"))
 
 
-@dataclass(frozen=True, eq=False)
-class AnnotatedRows:
-    """Embeddings with names or pictures; picture files must be inside `folder`, if given."""
-
-    embeddings: Embeddings
-    folder: Path | None = None
-
-    def asking_first(self, direction: str) -> Embeddings:
-        """Return the embeddings with the asking side as queries."""
-        return self.embeddings if direction == self.embeddings.directions[0] else self.embeddings.flip()
-
-    def texts(self, direction: str) -> tuple[TextOf, TextOf]:
-        """Return functions that map a row to its name, or to its number and group, of the asking side first."""
-        side = self.asking_first(direction)
-        groups, texts = (side.query_group.tolist(), side.candidate_group.tolist()), []
-        for names, ids in zip(side.names or (None, None), groups, strict=True):
-            texts.append(lambda row, names=names, ids=ids: (names and names[row]) or f"row {row}, group {ids[row]}")
-        return texts[0], texts[1]
-
-    def pictures(self, direction: str) -> tuple[PictureOf | None, PictureOf | None]:
-        """Return functions that read the picture of a row, of the asking side first; None for a side without any."""
-        query, candidate = self.asking_first(direction).pictures or (None, None)
-        return picture_of(query, self.folder), picture_of(candidate, self.folder)
+def annotated_rows(embeddings: Embeddings) -> TrainingSet:
+    """Return the names and pictures of embeddings; a row without a name is described by its number and group."""
+    sides = []
+    for side in embeddings.sides:
+        names = side.names or [""] * len(side.rows)
+        texts = (f"row {row}, group {group}" for row, group in enumerate(side.group.tolist()))
+        names = tuple(name or text for name, text in zip(names, texts, strict=True))
+        sides.append(Side(side.rows, "features", side.group, names, side.pictures))
+    return TrainingSet(*sides, "embeddings", "", embeddings.directions)

@@ -1,6 +1,7 @@
 """Training data of the user: a dictionary, or a function that returns one."""
 
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -8,33 +9,42 @@ from torch import Tensor
 
 from cocos.base import user_code
 from cocos.base.errors import InputError, nearest, prefixed
-from cocos.data.training_set import Side, TrainingSet
+from cocos.data.training_set import Side, Source, TrainingSet
 from cocos.embeddings import annotations
 from cocos.embeddings.matrices import matrix
 
-TWO_SIDED = ("query", "candidate", "query_group", "candidate_group", "negatives", "directions")
-LABELLED = ("items", "labels", "proxies", "proxy_labels")
-SIDE_KEYS = ("kind", "name", "image")  # as in query_kind
+KEYS = {  # of the dictionary, by the sides of the data
+    ("items",): ("items", "labels", "proxies", "proxy_labels"),
+    ("query", "candidate"): ("query", "candidate", "query_group", "candidate_group", "negatives", "directions"),
+}
 
 
-def user_loader(function: Callable | str) -> Callable[[str], TrainingSet]:
-    """Return a loader that calls a function of the user with the split.
+def is_user_data(data: Any) -> bool:
+    """Return whether training data are in memory or a function, rather than a path."""
+    if isinstance(data, str):
+        return ":" in data and not Path(data).exists()
+    return callable(data) or isinstance(data, TrainingSet | Mapping)
 
-    Args:
-        function: `load(split)`, which returns a `TrainingSet` or a dictionary (`training_set`); or its name as
-            `file.py:load` or `package.module:load`.
+
+def from_user(data: Callable | str | TrainingSet | Mapping) -> Source:
+    """Return training data of the user: a `TrainingSet`, a dictionary, a function `load(split)`, or its name.
+
+    Examples:
+        >>> cocos.data.from_user(lambda split: {"query": ["a cat"], "candidate": ["it purrs"]}).load("train").directions
+        ('q2c', 'c2q')
     """
-    name = f"data {function if isinstance(function, str) else getattr(function, '__name__', function)!r}"
-    call = user_code.load(function, "data") if isinstance(function, str) else function
-    if not callable(call):
-        raise InputError(f"{name}: {type(call).__name__}, expected a function load(split)")
+    if isinstance(data, TrainingSet | Mapping):
+        rows = data if isinstance(data, TrainingSet) else training_set(data, "data")
+        return Source("own", (rows.split,), lambda split: rows)
+    name = f"data {data if isinstance(data, str) else getattr(data, '__name__', data)!r}"
+    function = user_code.load(data, "data") if isinstance(data, str) else data
 
     def load(split: str) -> TrainingSet:
         with user_code.reported(name):
-            rows = call(split)
+            rows = function(split)
         return rows if isinstance(rows, TrainingSet) else training_set(rows, name, split)
 
-    return load
+    return Source("own", (), load)
 
 
 def training_set(rows: Any, name: str, split: str = "train") -> TrainingSet:
@@ -58,48 +68,51 @@ def training_set(rows: Any, name: str, split: str = "train") -> TrainingSet:
     """
     if not isinstance(rows, Mapping):
         raise InputError(f"{name} returned {type(rows).__name__}, expected cocos.data.TrainingSet or a dictionary")
-    sides, keys = (("items",), LABELLED) if "items" in rows else (("query", "candidate"), TWO_SIDED)
-    keys = (*keys, *(f"{side}_{key}" for side in sides for key in SIDE_KEYS))
-    if unknown := [key for key in rows if key not in keys]:
-        raise InputError(f"{name} returned a dictionary: {nearest('key', str(unknown[0]), keys)}")
-    for key in ("items", "labels") if "items" in rows else sides:
-        if rows.get(key) is None:
-            raise InputError(f"{name} returned a dictionary without {key!r}; it has {', '.join(map(str, rows))}")
+    is_labelled = "items" in rows
+    names = ("items",) if is_labelled else ("query", "candidate")
+    keys = (*KEYS[names], *(f"{side}_{key}" for side in names for key in ("kind", "name", "image")))
     with prefixed(name):
-        items = {side: read_items(side, rows[side]) for side in sides}
-        if "items" in rows:
+        if unknown := [key for key in rows if key not in keys]:
+            raise InputError(nearest("key", str(unknown[0]), keys))
+        for key in ("items", "labels") if is_labelled else names:
+            if rows.get(key) is None:
+                raise InputError(f"no {key!r} among {', '.join(map(str, rows))}")
+        items = [read_items(side, rows[side]) for side in names]
+        if is_labelled:
             ids = annotations.number_texts({key: rows.get(key) for key in ("labels", "proxy_labels")})
-            side = read_side(rows, "items", items["items"], ids["labels"])
-            proxies = None if rows.get("proxies") is None else matrix("proxies", rows["proxies"])
-            return TrainingSet(side, None, name, split, proxies=proxies, proxy_labels=ids["proxy_labels"])
-        groups = annotations.both_groups(
-            rows.get("query_group"), rows.get("candidate_group"), len(items["query"]), len(items["candidate"])
-        )
-        query, candidate = (
-            read_side(rows, side, items[side], group) for side, group in zip(sides, groups, strict=True)
-        )
-        negatives = annotations.negatives("negatives", rows.get("negatives"), *groups, sides)
-        directions = annotations.directions(rows.get("directions", ("q2c", "c2q")))
-        return TrainingSet(query, candidate, name, split, directions, negatives)
+            groups, options = [ids["labels"]], {"proxy_labels": ids["proxy_labels"]}
+            options["proxies"] = None if rows.get("proxies") is None else matrix("proxies", rows["proxies"])
+        else:
+            groups = annotations.both_groups(
+                rows.get("query_group"), rows.get("candidate_group"), *(len(values) for values in items)
+            )
+            options = {"negatives": annotations.negatives("negatives", rows.get("negatives"), *groups, names)}
+            options["directions"] = annotations.directions(rows.get("directions", ("q2c", "c2q")))
+        sides = [
+            Side(
+                values,
+                rows.get(f"{side}_kind") or kind_of(values),
+                group,
+                rows.get(f"{side}_name"),
+                rows.get(f"{side}_image"),
+            )
+            for side, values, group in zip(names, items, groups, strict=True)
+        ]
+    return TrainingSet(sides[0], None if is_labelled else sides[1], name, split, **options)
 
 
-def read_side(rows: Mapping, side: str, items: Any, group: Any) -> Side:
-    """Return one side, whose kind follows from the type of its rows unless it is given."""
-    kind = rows.get(f"{side}_kind")
-    if kind is None:
-        is_image = isinstance(items, Tensor | np.ndarray) and items.ndim == 4 and str(items.dtype).endswith("uint8")
-        kind = "text" if isinstance(items, tuple) else "image" if is_image else "features"
-    return Side(items, kind, group, rows.get(f"{side}_name"), rows.get(f"{side}_image"))
+def kind_of(items: Any) -> str:
+    """Return the kind of rows by their type."""
+    is_image = isinstance(items, Tensor | np.ndarray) and items.ndim == 4 and str(items.dtype).endswith("uint8")
+    return "text" if isinstance(items, tuple) else "image" if is_image else "features"
 
 
 def read_items(side: str, values: Any) -> Any:
-    """Return texts as a tuple, columns of data frames as arrays, and other rows unchanged."""
+    """Return texts as a tuple, and other rows unchanged."""
     if isinstance(values, str | bytes | Mapping) or not hasattr(values, "__getitem__"):
         raise InputError(f"{side} is {type(values).__name__}, expected rows: texts, an array or a tensor")
     if (texts := annotations.texts(values)) is not None:
         return tuple(annotations.decode_texts(side, texts))
-    if hasattr(values, "to_numpy") and not isinstance(values, Tensor):
-        values = values.to_numpy()
     if isinstance(values, np.ndarray) and values.dtype.kind not in "fiub":
         raise InputError(f"{side} is an array of {values.dtype}, expected numbers, or texts")
     return values

@@ -16,7 +16,7 @@ from cocos.checkpoints import Checkpoint
 from cocos.counting import findings, statistics
 from cocos.counting.comparisons import DIFFERENCE_LABELS, adjusted, differences
 from cocos.counting.findings import Finding
-from cocos.data import AnnotatedRows, Items
+from cocos.data.training_set import Items, annotated_rows
 from cocos.embeddings import Embeddings
 from cocos.embeddings.options import Sampling, sampled
 from cocos.embeddings.scored import Scores
@@ -479,7 +479,7 @@ def _items(source: Any, split: str) -> Items | None:
     """The texts of the rows of a source, or None."""
     if isinstance(source, Checkpoint):
         return source.items(split)
-    return AnnotatedRows(source) if isinstance(source, Embeddings) and source.names else None
+    return annotated_rows(source) if isinstance(source, Embeddings) and source.names else None
 
 
 def _ranked_alike(first: Any, second: Any, loss, eps: float, names: Sequence[str], sampling: Sampling) -> tuple:

@@ -15,7 +15,7 @@ import xarray as xr
 
 from cocos import plots, results
 from cocos.checkpoints import Checkpoint
-from cocos.data import Items
+from cocos.data.training_set import Items
 from cocos.plots import saving
 
 # Inches of a panel of a plot without a size of its own: the default of matplotlib.

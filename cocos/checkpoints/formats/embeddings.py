@@ -18,8 +18,9 @@ from cocos.base.errors import InputError, prefixed, unreachable
 from cocos.checkpoints import listing, recorded
 from cocos.checkpoints.checkpoint import Checkpoint, holding
 from cocos.checkpoints.files import File, plain, reading
-from cocos.data import AnnotatedRows, Source, TrainingSet
+from cocos.data import Source, TrainingSet
 from cocos.data.precomputed import CAPTIONS_PER_IMAGE
+from cocos.data.training_set import annotated_rows
 from cocos.embeddings import Embeddings, annotations
 from cocos.embeddings.annotations import Pictures
 from cocos.embeddings.matrices import npy_header
@@ -260,9 +261,9 @@ def load(file: File, data=None) -> Checkpoint:
         notes.append(NOT_HASHED.format(path))
     embedder = holding(path, "embeddings", lambda: embeddings)
 
-    def rows(split: str) -> AnnotatedRows | None:
+    def rows(split: str) -> TrainingSet | None:
         annotated = embedder(split, "cpu")
-        return AnnotatedRows(annotated, folder) if annotated.names or annotated.pictures else None
+        return annotated_rows(annotated) if annotated.names or annotated.pictures else None
 
     settings = recorded_loss(provenance) or recorded.read_file(file)
     return Checkpoint(

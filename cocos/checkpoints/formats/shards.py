@@ -23,7 +23,8 @@ from cocos.base.errors import InputError
 from cocos.checkpoints.checkpoint import Checkpoint, holding
 from cocos.checkpoints.files import File
 from cocos.checkpoints.formats import embeddings as single
-from cocos.data import TextOf, tables
+from cocos.data import tables
+from cocos.data.training_set import TextOf
 from cocos.embeddings import Embeddings
 from cocos.embeddings.matrices import check_dims
 from cocos.embeddings.stored import Stored

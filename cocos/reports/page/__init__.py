@@ -35,7 +35,7 @@ from cocos.base.errors import InputError
 from cocos.checkpoints import Checkpoint
 from cocos.counting import findings, sharpness
 from cocos.counting.findings import Finding
-from cocos.data.training_set import AnnotatedRows
+from cocos.data.training_set import TrainingSet, annotated_rows
 from cocos.embeddings import Embeddings
 from cocos.measures.shared import settings
 from cocos.measures.shared.prepared import loss_for
@@ -646,9 +646,9 @@ def _title(data: xr.Dataset, kind: str) -> str:
     return f"{title}, {terminal.clean(folder)}" if kind == "run" and folder else title
 
 
-def _annotated(embeddings: Embeddings) -> AnnotatedRows | None:
+def _annotated(embeddings: Embeddings) -> TrainingSet | None:
     """Names and pictures of embeddings in memory; None where they have none."""
-    return AnnotatedRows(embeddings) if embeddings.names or embeddings.pictures else None
+    return annotated_rows(embeddings) if embeddings.names or embeddings.pictures else None
 
 
 def _measure_of(data: xr.Dataset) -> str:
