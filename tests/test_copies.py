@@ -111,7 +111,7 @@ def test_the_draws_of_exchanged_sides_are_exchanged(sizes, size, seed, copies):
     assert (one.notes, one.copies) == (other.notes, copies)
     for a, b in zip(one.batches, other.batches, strict=True):
         for mine, theirs in ((a, b.flip()), (a.flip(), b)):
-            assert torch.equal(mine.query_index, theirs.query_index) and mine.dropped == theirs.dropped
+            assert torch.equal(mine.query_index, theirs.query_index) and mine.repeated == theirs.repeated
             assert torch.equal(mine.candidate_index, theirs.candidate_index) and mine.sizes == theirs.sizes
             twice = mine.flip().flip()
             assert torch.equal(twice.query_index, mine.query_index) and twice.paired == mine.paired
@@ -141,7 +141,7 @@ def test_batches_with_copies_count_the_same_in_one_pass_held_and_in_a_loop(struc
                 one["contributing"].values[:there], statistics.contributing(share, pairs, 0.01)
             )
             np.testing.assert_array_equal(one["query_index"].values[:there], own.query_index)
-            copies.append(own.dropped[1])
+            copies.append(own.repeated[1])
         assert seen["repeated"].sel(direction=direction).values.tolist() == copies
 
 

@@ -122,7 +122,7 @@ def calls(monkeypatch):
 
         monkeypatch.setattr(owner, name, call)
 
-    counted(prepared.batches, "plan", "plan")
+    counted(prepared, "draw_plan", "plan")
     counted(prepared.engine, "view", "view")
     counted(prepared.scores, "pairs", "pairs")
     counted(health, "side", "side")

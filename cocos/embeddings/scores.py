@@ -9,7 +9,7 @@ from torch import Tensor
 
 from cocos.base.errors import InputError, nearest, rows
 from cocos.embeddings import UNGIVEN, Embeddings, sources
-from cocos.embeddings.sampling import Batch, matches
+from cocos.embeddings.sampling import Batch, check_pairs
 from cocos.embeddings.similarities import (
     METRICS,
     NORMALISED_SIDES,
@@ -348,7 +348,7 @@ def pairs(
     if batch is None:
         rows, columns = (torch.arange(len(m), device=m.device) for m in (embeddings.query, embeddings.candidate))
         batch = Batch(rows, columns, paired=False)
-    matches(embeddings, batch)
+    check_pairs(embeddings, batch)
     query_index = batch.query_index[block or slice(None)]
     if graded and embeddings.grades is not None:
         return _with_graded_pairs(embeddings, batch, query_index, metric)

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from cocos.base.errors import InputError
 from cocos.embeddings import Embeddings, scores
-from cocos.embeddings.sampling import Batch, matches
+from cocos.embeddings.sampling import Batch, check_pairs
 from cocos.embeddings.similarities import unit
 from cocos.engine import devices, exact
 from cocos.engine.view import PRODUCTS, View, ViewSide
@@ -60,7 +60,7 @@ def view(
     index = [torch.cat([getattr(batch, f"{name}_index") for batch in batches]).long() for name in SIDE_NAMES]
     if paired and not _pairs(embeddings, batches, index):
         for batch in batches:
-            matches(embeddings, batch)
+            check_pairs(embeddings, batch)
     own = _Own.of(embeddings, index, offsets, paired=paired, apart=paired and same_group == "negative")
     origin = None
     if metric in {"euclidean", "squared_euclidean"}:

@@ -16,7 +16,7 @@ from cocos.checkpoints import Checkpoint
 from cocos.counting import health as counted
 from cocos.embeddings import Embeddings
 from cocos.embeddings.options import Sampling, sampled
-from cocos.embeddings.sampling import Batch, alone
+from cocos.embeddings.sampling import Batch, select
 from cocos.embeddings.scored import Scores
 from cocos.embeddings.scores import Pairs
 from cocos.embeddings.similarities import SYMMETRIC
@@ -103,7 +103,7 @@ def reports(runs: Sequence[Run]) -> list[dict]:
 def _key(run: Run) -> tuple:
     """All that the scores of the rows that are weighed depend on; rows of pairs are the same for all losses."""
     first = run.plan.batches[0]
-    rows = None if first.paired and first.turned is None else run.loss.couples == "query"
+    rows = None if first.paired and first.flip().paired else run.loss.couples == "query"
     return id(run.embeddings), id(run.plan.batches), run.loss.metric, run.same_group, rows
 
 
@@ -118,7 +118,7 @@ def _scored(run: Run) -> Callable[[str, int], Pairs]:
         _, side, second = run.side(direction)
         if second and batch.paired and batch.square and run.loss.metric in SYMMETRIC:
             return pairs(first, number).flip()
-        part, own = alone(side, _some(run, side, batch.flip() if second else batch))
+        part, own = select(side, _some(run, side, batch.flip() if second else batch))
         return run.block(part, run.seen(own), slice(None))
 
     return pairs

@@ -25,7 +25,7 @@ from cocos.counting.findings import Finding
 from cocos.counting.statistics import BATCH_NUMBERS, BY_NAME
 from cocos.embeddings import Embeddings, scores, sources
 from cocos.embeddings.options import Progress, Sampling, sampled
-from cocos.embeddings.sampling import Batch, alone
+from cocos.embeddings.sampling import Batch, select
 from cocos.embeddings.scores import Pairs
 from cocos.measures.count import count
 from cocos.measures.dtp import dtp
@@ -422,7 +422,7 @@ def _record(run: Run) -> dict[str, Any]:
     def directions(batch: Batch) -> Iterator[tuple[str, Pairs]]:
         for name, side, second in run.sides:
             there = batch.flip() if second else batch
-            part, own = alone(side, there)
+            part, own = select(side, there)
             pairs = next(run.pairs(part, own, whole=True))
             if side.negatives is not None and pairs.source is not None:  # the batch alone names no hard negatives
                 known, source = sources.of_candidates(side, there, there.query_index), pairs.source.clone()

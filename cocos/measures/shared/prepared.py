@@ -22,7 +22,7 @@ from cocos.counting import findings, health, shares, weights
 from cocos.counting.findings import Finding
 from cocos.embeddings import Embeddings, scores
 from cocos.embeddings.options import DEFAULTS, Progress, Sampling, copies, refuse_options, within
-from cocos.embeddings.sampling import Batch, Plan, alone, matches
+from cocos.embeddings.sampling import Batch, Plan, check_pairs, select
 from cocos.embeddings.sampling import plan as draw_plan
 from cocos.embeddings.scored import Scores
 from cocos.embeddings.scores import NORMALISED_SIDES, Pairs
@@ -283,8 +283,7 @@ class Run:
         """Unordered pairs of rows that are of one group, in each batch of pairs; 0 in the others."""
         groups, found = self.embeddings.groups, [0] * len(self.plan.batches)
         for k, batch in enumerate(self.plan.batches if not groups.single else ()):
-            asking = batch.paired or batch.turned is None or not batch.turned.paired
-            drawn, of = (batch, groups.query) if asking else (batch.flip(), groups.candidate)
+            drawn, of = (batch, groups.query) if batch.paired else (batch.flip(), groups.candidate)
             if drawn.paired:
                 sizes = np.unique(of[drawn.query_index.cpu()].numpy(), return_counts=True)[1]
                 found[k] = int((sizes * (sizes - 1) // 2).sum())
@@ -296,7 +295,7 @@ class Run:
         for name, _, second in self.sides:
             batches = [batch.flip() if second else batch for batch in self.plan.batches]
             if self.plan.copies == "once" or self.embeddings.shared or self.embeddings.proxies:
-                found[name] = [batch.dropped[1] for batch in batches]
+                found[name] = [batch.repeated[1] for batch in batches]
             else:
                 found[name] = _copies([batch.partners for batch in batches])
         return found
@@ -315,7 +314,7 @@ def together(sizes: Sequence[int], most: int) -> list[int]:
 
 def _kind(batch: Batch) -> tuple[bool, bool, bool]:
     """The properties that all batches of a view must share."""
-    return batch.paired, batch.square, batch.turned is None
+    return batch.paired, batch.square, batch.flip().paired
 
 
 def _copies(index: Sequence[Tensor]) -> list[int]:
@@ -516,7 +515,7 @@ def prepare_all(
             few = options | {"batch_size": CHECKED_ROWS, "batches": 1}
             with contextlib.suppress(InputError):  # it is read, or refused, as it stands
                 small = _planned(embeddings, checkpoint, few, plan.sample, rows, matching == "columns")
-                own, only = alone(embeddings, small.batches[0])
+                own, only = select(embeddings, small.batches[0])
                 own = own.single(own.directions[0]) if _queries_only(loss, own, checkpoint) else own
                 small = replace(small, batches=(only,))
                 loss = loss.bind(Run(own, loss, small, same_group, checkpoint, "float64").first())
@@ -636,11 +635,11 @@ def _planned(
     count = options["batches"]
     if isinstance(count, Plan):
         for batch in count.batches:
-            matches(embeddings, batch)
+            check_pairs(embeddings, batch)
         return count
     if isinstance(count, tuple):
         for batch in count:
-            matches(embeddings, batch)
+            check_pairs(embeddings, batch)
         return Plan(count, options["sample"] or sample, max(batch.sizes[0] for batch in count))
     sample = options["sample"] or ("groups" if embeddings.shared else sample)
     drawn = {name: options[name] for name in ("batch_size", "per_group", "seed")} | {"copies": copies(options)}

@@ -45,7 +45,7 @@ class StoredBatches:
     def first(self, most: int) -> tuple[Embeddings, Plan]:
         """The first batch, or of pairs the first of them, with its rows."""
         batch = self.plan.batches[0]
-        if batch.paired and batch.turned is None:
+        if batch.paired and batch.square:
             batch = replace(batch, query_index=batch.query_index[:most], candidate_index=batch.candidate_index[:most])
         embeddings, own, _ = self.stored.take([batch], positive=self.positive)
         return embeddings, replace(self.plan, batches=tuple(own))
