@@ -462,7 +462,7 @@ def test_the_picture_has_the_push_that_is_known_and_the_push_that_is_not():
         (["--out", "missing/list.csv"], "there is no folder missing"),
         (["--out", f"{'n' * 300}.csv"], "n.csv: the name is too long for a file"),
         (["--top", "-1"], "top: -1, expected an integer of at least 0"),
-        (["--batch-size", "1"], "batch size: 1, expected at least 2"),
+        (["--batch-size", "1"], "batch size: 1, expected an integer of at least 2"),
     ],
 )
 def test_wrong_usage_is_one_sentence(file, arguments, sentence, monkeypatch):

@@ -583,7 +583,7 @@ def test_the_command_says_what_the_measure_found(file, tmp_path):
     ("arguments", "sentence"),
     [
         (["--eps", "-1"], "eps: -1.0, expected a share"),
-        (["--batch-size", "1"], "batch size: 1, expected at least 2"),
+        (["--batch-size", "1"], "batch size: 1, expected an integer of at least 2"),
     ],
 )
 def test_bad_options_get_one_sentence(file, arguments, sentence):

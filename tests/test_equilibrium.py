@@ -307,7 +307,7 @@ def test_the_command_writes_a_dataset_or_a_figure(tmp_path):
 @pytest.mark.parametrize(
     ("given", "sentence"),
     [
-        (["--batch-size", "1"], "batch size: 1, expected at least 2"),
+        (["--batch-size", "1"], "batch size: 1, expected an integer of at least 2"),
         (["--batch-size", "32,,64"], "batch size: ''"),
         (["--batch-size", "some"], "batch size: 'some', expected an integer, or all"),
         (["--batch-size", "8,8"], "batch sizes: 8 is given 2 times, expected different ones, like 32 and 128"),

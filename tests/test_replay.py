@@ -282,7 +282,7 @@ WRONG = {
     "top_k=x": "what top_k=x: expected a number",
     "top_k=2.5": "what top_k=2.5: expected an integer",
     "top_k=0": "k must be an integer of at least 1, got 0",
-    "batch_size=1": "batch size: 1, expected at least 2",
+    "batch_size=1": "batch size: 1, expected an integer of at least 2",
     "eps=-1": "eps: -1.0, expected a share",
     "loss=nope": "unknown loss 'nope'",
 }
