@@ -136,7 +136,7 @@ def test_python_and_commands_of_a_page_run(page, inside):
     for text in blocks(page, "python"):
         exec(compile(text, str(page), "exec"), scope)
     for words in commands(page):
-        foreign = any(word.partition(":")[0] in cocos.losses.spelling.LIBRARIES for word in words)
+        foreign = any(word.partition(":")[0] in cocos.losses.libraries.VERSIONS for word in words)
         if (
             foreign
             or words[0] in LONG

@@ -233,7 +233,7 @@ BUILT_IN = {
     "numbered_names": ({}, two_sided, "NTXent", {"temperature": 0.1}, "cosine"),
     "first_of_tuple": ({}, two_sided, "NTXent", {"temperature": 0.1}, "cosine"),
     "in_dict": ({}, two_sided, "NTXent", {"temperature": 0.1}, "cosine"),
-    "x_and_y": ({}, two_sided, "NTXent", {"temperature": 0.1}, "cosine"),
+    "x_and_y": ({"arguments": "query,candidate"}, two_sided, "NTXent", {"temperature": 0.1}, "cosine"),
     "random": ({}, two_sided, "NTXent", {"temperature": 0.1}, "cosine"),
     "Memory": ({}, two_sided, "NTXent", {"temperature": 0.1}, "cosine"),
     "Reduced": ({}, two_sided, "Triplet", {"margin": 0.2}, "dot"),
@@ -278,12 +278,6 @@ def test_given_unit_is_kept(code):
     assert (loss.unit_from, float(loss.unit(pairs))) == ("given", 2.5)
     expected = losses.load("ntxent").weight(pairs) / N
     torch.testing.assert_close(loss.weight(pairs), expected)
-
-
-def test_declared_mean_is_counted_as_sum(code):
-    pairs = scores.pairs(two_sided(), metric="dot", same_group="negative")
-    loss = bind(code, "Reduced", two_sided(), unit="1")
-    torch.testing.assert_close(loss.weight(pairs), losses.load("triplet").weight(pairs))
 
 
 def test_function_and_module_are_losses(code):

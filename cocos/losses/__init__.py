@@ -4,14 +4,13 @@ import importlib
 from typing import Any
 
 from cocos.base.errors import InputError
-from cocos.losses import catalogue, spelling
+from cocos.losses import catalogue, foreign, libraries, spelling
 from cocos.losses.base import Loss, SoftmaxLoss
-from cocos.losses.catalogue import BEYOND_SCORES, UNSPECIFIED, find_file, names
+from cocos.losses.catalogue import UNCOUNTABLE, find_file, names
 from cocos.losses.combined import SemiHard, SkipK, Sum, TopK
 
 __all__ = [
-    "BEYOND_SCORES",
-    "UNSPECIFIED",
+    "UNCOUNTABLE",
     "Loss",
     "SemiHard",
     "SkipK",
@@ -82,18 +81,21 @@ def as_loss(loss: Any) -> Loss:
     """
     if isinstance(loss, Loss):
         return loss
-    from cocos.losses import foreign, libraries  # which read names of losses
-
     definition = loss if hasattr(loss, "__qualname__") else type(loss)
-    library_loss = None if isinstance(loss, type) else libraries.from_instance(loss)
-    return library_loss or foreign.as_loss(loss, f"{definition.__module__}:{definition.__qualname__}", {})
+    return library_loss(loss) or foreign.as_loss(loss, f"{definition.__module__}:{definition.__qualname__}", {})
+
+
+def library_loss(module: Any) -> Loss | None:
+    """Return the built-in loss of a module of a library with its settings, or None if there is none."""
+    settings = libraries.read_instance(module)
+    try:
+        return None if settings is None else load(*settings)
+    except InputError:  # a setting that no built-in loss has
+        return None
 
 
 def canonical(name: str) -> str:
     """Return the one spelling of a loss, as in `Loss.name`.
-
-    Raises:
-        InputError: no such loss, or a sum that is not one.
 
     Examples:
         >>> cocos.losses.canonical("Multi-Similarity")
@@ -103,23 +105,12 @@ def canonical(name: str) -> str:
 
 
 def parameter_names(name: str) -> set[str] | None:
-    """Return the names of the parameters of a loss, in a sum prefixed by their terms; None if any name may be one.
-
-    Raises:
-        InputError: there is no such loss.
-
-    Examples:
-        >>> sorted(cocos.losses.parameter_names("ntxent"))
-        ['scale', 'temperature']
-    """
+    """Return the names of the parameters of a loss, in a sum prefixed by their terms; None if any name may be one."""
     return spelling.parse(name).parameter_names()
 
 
 def qualify(name: str, parameters: dict[str, Any]) -> dict[str, Any]:
     """Return parameters by their full names, as in `Loss.parameters`.
-
-    Raises:
-        InputError: no term has a parameter, or more than one.
 
     Examples:
         >>> cocos.losses.qualify("triplet+ntxent", {"margin": 0.1})
@@ -129,32 +120,24 @@ def qualify(name: str, parameters: dict[str, Any]) -> dict[str, Any]:
 
 
 def implied_parameters(name: str) -> dict[str, Any]:
-    """Return the parameters that an alias implies: defaults, which given or recorded values replace.
-
-    Examples:
-        >>> cocos.losses.implied_parameters("ClipLoss")
-        {'temperature': 0.07}
-    """
+    """Return the parameters that an alias implies: defaults, which given or recorded values replace."""
     return spelling.parse(name).implied()
 
 
 def counterpart(name: str) -> str | None:
     """Return the built-in loss from which a loss of a library takes recorded parameters, or None."""
-    counterpart_in = getattr(spelling.third_party_file(name), "counterpart", None)
-    return counterpart_in(name) if counterpart_in else None
+    if not spelling.is_library(name):
+        return None
+    built_in = libraries.find_row(name)[1].built_in
+    return "ntxent" if built_in == "mnrl" else built_in
 
 
 def __getattr__(name: str) -> Any:
-    """Return the class of a built-in loss, such as `cocos.losses.NTXent`, or its module, `cocos.losses.ntxent`.
-
-    Raises:
-        AttributeError: there is no such loss.
-    """
+    """Return the class of a built-in loss, such as `cocos.losses.NTXent`, or its module, `cocos.losses.ntxent`."""
     if name in names():
         return importlib.import_module(f"cocos.losses.{name}")
     if name[:1].isupper():
-        for file in names():
-            loss_class = catalogue.class_in_file(file)
+        for loss_class in map(catalogue.class_in_file, names()):
             if loss_class.__name__ == name:
                 return loss_class
     raise AttributeError(f"module 'cocos.losses' has no attribute {name!r}")

@@ -68,7 +68,7 @@ class Loss:
         spelling: name for `cocos.losses.load`; None for a built-in loss.
         terms: coefficients and losses of a sum.
         reads: `scores` or `embeddings`.
-        matching: origin of the positives: `labels`, `rows`, `columns`, or None for the masks.
+        matching: origin of the positives: `labels`, `rows`, or None for the masks.
         unit_from: origin of the unit: `natural`, `own`, `sum`, `given`, a built-in loss, a measured form, or `unknown`.
         notes: remarks for the user, one sentence each.
 
@@ -107,7 +107,7 @@ class Loss:
             value, (allowed, optional) = getattr(self, field.name), ranges.of(field.type)
             if allowed and not (optional and value is None) and not allowed.holds(value):
                 words = f"None, or {allowed.words}" if optional else allowed.words
-                raise ValueError(f"{field.name.rstrip('_')} must be {words}, got {value}")
+                raise InputError(f"{self.name}: {field.name.rstrip('_')} must be {words}, got {value}")
 
     def __call__(
         self,
@@ -155,10 +155,6 @@ class Loss:
         """Return the natural size of one weight, broadcastable to (Q, C): share = |weight| / unit. 1 by default."""
         return pairs.scores.new_ones(())
 
-    def unit_of(self, weights: "Tensor", pairs: "Pairs") -> "Tensor":
-        """Return the unit if the weights are already computed, which third-party losses need for it."""
-        return self.unit(pairs)
-
     def radial(self, pairs: "Pairs") -> "Tensor":
         """Return ∂ Σ value / ∂ norm of the query, (Q,): 0 unless `reads_norms`."""
         return pairs.scores.new_zeros(len(pairs.scores))
@@ -191,9 +187,8 @@ class Loss:
         return len(self.directions) > 1 or self.graded or bool(self.requires)
 
     def one_way(self, embeddings: "Embeddings") -> bool:
-        """Return whether only the first side asks: several directions, columns of a library, or graded pairs."""
-        further = len(self.directions) > 1 or self.matching == "columns"
-        return further or (self.graded and embeddings.grades is not None)
+        """Return whether only the first side asks: several directions, or graded pairs."""
+        return len(self.directions) > 1 or (self.graded and embeddings.grades is not None)
 
     def teacher_scores(self, pairs: "Pairs", setting: str = "") -> "Tensor":
         """Return the scores of the teacher or guide, (Q, C), NaN for pairs without one.

@@ -1,10 +1,8 @@
 """Losses made of other losses: weighted sums, and losses of some negatives of each query."""
 
-import functools
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass, fields, replace
-from numbers import Real
 from typing import Annotated, Any, ClassVar, Self
 
 import torch
@@ -23,18 +21,11 @@ SHARED = (
     "matching unit_from notes"
 ).split()
 AtLeastOne = Annotated[int, ranges.whole(1)]
-Margin = Annotated[
-    float, ranges.Range("a number above 0", lambda value: isinstance(value, Real) and 0 < value < math.inf)
-]
+Margin = Annotated[float, ranges.number("a number above 0", lambda value: 0 < value < math.inf)]
 UNKNOWN_UNIT = (
     "the natural unit of this loss is unknown (-p unit= sets it), so fractions of the query's own push are counted "
     "instead of shares"
 )
-
-
-def prefix(loss: Loss) -> str:
-    """Return the prefix of the parameters of a loss in a wrapper: none for a sum, which has those of its terms."""
-    return "" if loss.terms else f"{loss.name}."
 
 
 @dataclass(frozen=True)
@@ -60,13 +51,14 @@ class Sum(Loss):
     terms: tuple[tuple[float, Loss], ...] = ()
 
     def __post_init__(self) -> None:
-        losses = [loss for _, loss in self.terms]
+        coefficients, losses = zip(*self.terms, strict=True)
         # The scores of a loss of embeddings are known when it is bound.
         certain = [loss for loss in losses if loss.reads != "embeddings" or loss.bound]
-        self._check_equal({loss.metric: loss.name for loss in certain}, "reads {} scores")
-        self._check_equal({" and ".join(loss.directions): loss.name for loss in certain}, "reads the directions {}")
-        matching = {loss.matching: loss.name for loss in losses if loss.matching}
-        self._check_equal(matching, "matches queries and candidates by {}")
+        for attribute, terms in (("metric", certain), ("directions", certain), ("matching", losses)):
+            names = {getattr(loss, attribute): loss.name for loss in terms if getattr(loss, attribute) is not None}
+            if len(names) > 1:
+                values = " and ".join(f"{value} of {name}" for value, name in names.items())
+                raise InputError(f"sum of losses: {attribute} {values}, expected the same for all terms")
         first = next((loss for loss in losses if loss.reads != "embeddings"), losses[0])
         unit_sources = {loss.unit_from for loss in losses}
         unit_from = "unknown" if "unknown" in unit_sources else "natural" if unit_sources == {"natural"} else "sum"
@@ -81,20 +73,19 @@ class Sum(Loss):
             directions=losses[0].directions,
             requires=tuple(dict.fromkeys(name for loss in losses for name in loss.requires)),
             graded=losses[0].graded,
-            matching=next(iter(matching), None),
+            matching=next((loss.matching for loss in losses if loss.matching), None),
             unit_from=unit_from,
             notes=(*notes, *([UNKNOWN_UNIT] if unit_from == "unknown" else [])),
             reads_norms=any(loss.reads_norms for loss in losses),
             bound=all(loss.bound for loss in losses),
-            spelling="+".join(("" if c == 1 else f"{c:.15g}*") + loss.name for c, loss in self.terms),
+            spelling=self.spell(coefficients, [loss.name for loss in losses]),
         )
 
-    def _check_equal(self, names: dict[str | None, str], words: str) -> None:
-        """Refuse terms of which a property differs; `names` has one loss for each value of it."""
-        if len(names) > 1:
-            values = {name: str(value).replace("_", " ") for value, name in names.items()}
-            parts = " and ".join(f"{name} {words.format(value)}" for name, value in values.items())
-            raise InputError(f"sum of losses: {parts}, so their weights cannot be added")
+    @staticmethod
+    def spell(coefficients: Iterable[float], names: Iterable[str]) -> str:
+        """Return the name of a sum, such as `triplet+0.5*ntxent`."""
+        terms = zip(coefficients, names, strict=True)
+        return "+".join(("" if c == 1 else f"{c:.15g}*") + name for c, name in terms)
 
     def __repr__(self) -> str:
         return " + ".join(("" if c == 1 else f"{c:.15g} * ") + repr(loss) for c, loss in self.terms)
@@ -110,30 +101,22 @@ class Sum(Loss):
 
     def value(self, pairs: Pairs) -> Tensor:
         """Return the loss of each query, (Q,)."""
-        return add(c * loss(pairs) for c, loss in self.terms)
+        return sum(c * loss(pairs) for c, loss in self.terms)
 
     def weight(self, pairs: Pairs) -> Tensor:
-        """Return ∂ Σ value / ∂ score, (Q, C), the weighted sum of those of the terms."""
-        return add(c * loss.weight(pairs) for c, loss in self.bind(pairs).terms)
+        """Return ∂ Σ value / ∂ score, (Q, C), the weighted sum over the terms."""
+        return sum(c * loss.weight(pairs) for c, loss in self.bind(pairs).terms)
 
     def unit(self, pairs: Pairs) -> Tensor:
         """Return the weight of a candidate with one unit of every term, broadcastable to (Q, C); NaN if unknown."""
-        return self.bind(pairs).unit_of(pairs.scores, pairs)
-
-    def unit_of(self, weights: Tensor, pairs: Pairs) -> Tensor:
-        """Return the unit of a bound sum."""
-        if self.unit_from == "unknown":
-            return weights.new_tensor(torch.nan)
-        return add(c * loss.unit(pairs) for c, loss in self.terms)
+        bound = self.bind(pairs)
+        if bound.unit_from == "unknown":
+            return pairs.scores.new_tensor(torch.nan)
+        return sum(c * loss.unit(pairs) for c, loss in bound.terms)
 
     def radial(self, pairs: Pairs) -> Tensor:
         """Return ∂ Σ value / ∂ norm of the query, (Q,)."""
-        return add(c * loss.radial(pairs) for c, loss in self.terms)
-
-
-def add(tensors: Iterable[Tensor]) -> Tensor:
-    """Return the sum of tensors that broadcast."""
-    return functools.reduce(torch.add, tensors)
+        return sum(c * loss.radial(pairs) for c, loss in self.terms)
 
 
 @dataclass(frozen=True)
@@ -148,28 +131,21 @@ class SomeNegatives(Loss):
     word: ClassVar[str]
 
     def __post_init__(self) -> None:
-        spelling = f"{self.word}({self.loss.name})"
-        for field in fields(self)[1:]:
-            value, (allowed, optional) = getattr(self, field.name), ranges.of(field.type)
-            if allowed and not (value is None and optional) and not allowed.holds(value):
-                expected = f"{allowed.words}, or None" if optional else allowed.words
-                raise InputError(f"{spelling}: {field.name} must be {expected}, got {value!r}")
-        if self.loss.reads == "embeddings":
-            raise InputError(f"{spelling}: {self.loss.name} reads embeddings, so it has no negatives to choose from")
-        if self.loss.couples == "candidate":
-            raise InputError(
-                f"{spelling}: the candidates are the anchors of {self.loss.name}, so its queries have no negatives to "
-                "choose from"
-            )
         terms = tuple((c, replace(self, loss=term)) for c, term in self.loss.terms)
         shared = {name: getattr(self.loss, name) for name in SHARED}
-        self.set_attributes(spelling=spelling, terms=terms, **shared)
+        self.set_attributes(spelling=f"{self.word}({self.loss.name})", terms=terms, **shared)
+        super().__post_init__()
+        if self.reads == "embeddings":
+            raise InputError(f"{self.name}: {self.loss.name} reads embeddings, so it has no negatives to choose from")
+        if self.couples == "candidate":
+            raise InputError(f"{self.name}: the candidates are the anchors of {self.loss.name}, expected the queries")
 
     @property
     def parameters(self) -> dict[str, Any]:
-        """The parameters of the choice, and those of the loss, prefixed by its name."""
+        """The parameters of the choice, and those of the loss, prefixed by its name; the terms of a sum have theirs."""
         choice = {field.name: getattr(self, field.name) for field in fields(self)[1:]}
-        return choice | {f"{prefix(self.loss)}{name}": value for name, value in self.loss.parameters.items()}
+        prefix = "" if self.loss.terms else f"{self.loss.name}."
+        return choice | {f"{prefix}{name}": value for name, value in self.loss.parameters.items()}
 
     def choose(self, pairs: Pairs) -> Tensor:
         """Return the negatives that take part, (Q, C) bool."""
@@ -194,10 +170,6 @@ class SomeNegatives(Loss):
     def unit(self, pairs: Pairs) -> Tensor:
         """Return the unit of the loss for the chosen negatives, broadcastable to (Q, C)."""
         return self.loss.unit(self.reduce(pairs))
-
-    def unit_of(self, weights: Tensor, pairs: Pairs) -> Tensor:
-        """Return the unit of the loss for the chosen negatives if the weights are already computed."""
-        return self.loss.unit_of(weights, self.reduce(pairs))
 
     def radial(self, pairs: Pairs) -> Tensor:
         """Return ∂ Σ value / ∂ norm of the query, (Q,)."""
@@ -331,6 +303,4 @@ class HardestPositive(SomeNegatives):
         return pairs.unchecked(positive=pairs.positive & hardest)
 
 
-WRAPPERS: dict[str, type[SomeNegatives]] = {
-    wrapper.word: wrapper for wrapper in (TopK, SkipK, SemiHard, OwnHard, HardestPositive)
-}
+WRAPPERS = {wrapper.word: wrapper for wrapper in (TopK, SkipK, SemiHard, OwnHard, HardestPositive)}

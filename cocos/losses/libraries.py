@@ -3,16 +3,13 @@
 The libraries need not be installed. Tests run them and compare their weights, at the defaults and at another setting.
 """
 
-import copy
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from cocos.base.errors import InputError, nearest
-from cocos.losses import parameters, spelling
-from cocos.losses.base import Loss
-from cocos.losses.foreign import literal
+from cocos.losses import parameters
 
 # Releases with the defaults of the rows.
 VERSIONS = {
@@ -21,7 +18,7 @@ VERSIONS = {
     "pml": "pytorch-metric-learning 2.9",
     "lightly": "lightly 1.5 and 1.6",
     "open_clip": "open_clip 2 and 3",
-    "pylate": "PyLate 1.0",
+    "pylate": "PyLate 1",
     "colpali": "colpali-engine 0.3.18",
 }
 PACKAGES = {
@@ -30,21 +27,13 @@ PACKAGES = {
     "lightly": "lightly",
     "open_clip": "open_clip",
 }
-SIMILARITIES = {
-    "cos_sim": "cosine",
-    "dot_score": "dot",
-    "pairwise_cos_sim": "cosine",
-    "pairwise_dot_score": "dot",
-    "cosine_distance": "cosine",
-    "cosine": "cosine",
-    "euclidean_distance": "euclidean",
-    "euclidean": "euclidean",
-}
-DIRECTIONS = {
-    "query_to_doc": "query-candidate",
-    "query_to_query": "query-query",
-    "doc_to_query": "candidate-query",
-    "doc_to_doc": "candidate-candidate",
+# Metric of a similarity function or of the default distance of a class, by its name in small letters.
+METRICS = {
+    **dict.fromkeys(("cos_sim", "pairwise_cos_sim", "cosine_distance", "cosinesimilarity", "cosine"), "cosine"),
+    **dict.fromkeys(("dot_score", "pairwise_dot_score", "dot"), "dot"),
+    **dict.fromkeys(("euclidean_distance", "euclidean"), "euclidean"),
+    **dict.fromkeys(("lpdistance", "chord"), "chord"),
+    **{"squared_chord": "squared_chord", "squared_euclidean": "squared_euclidean"},
 }
 # Distance of pytorch-metric-learning (class, power, normalised) -> metric.
 DISTANCES = {
@@ -69,7 +58,7 @@ class Row:
         values: value in the library, in words -> of the built-in loss.
         fixed: parameters of the library for which there is one value.
         similarity: parameter of the library for the metric, or empty.
-        degrees: parameters in degrees, in radians in the built-in loss.
+        degrees: whether the margin of the library is in degrees; it is in radians in the built-in loss.
         note: a remark for the user.
     """
 
@@ -79,403 +68,254 @@ class Row:
     values: Mapping[str, Any] = field(default_factory=dict)
     fixed: Mapping[str, Any] = field(default_factory=dict)
     similarity: str = ""
-    degrees: tuple[str, ...] = ()
+    degrees: bool = False
     note: str = ""
 
-    def built_in(self, metric: str | None = None) -> str:
-        """Return the name of the built-in loss for a metric, by default the library's."""
-        if isinstance(self.loss, str):
-            return self.loss
-        return next(iter(self.loss.values())) if metric is None else self.loss[metric]
+    @property
+    def built_in(self) -> str:
+        """The built-in loss at the library's default metric."""
+        return self.loss if isinstance(self.loss, str) else next(iter(self.loss.values()))
+
+    @property
+    def parameter_names(self) -> set[str]:
+        """Names of the parameters of the library that the built-in loss does not have."""
+        return {*self.renamed, *self.fixed, *([self.similarity] if self.similarity else [])}
 
 
-def ranking(**more: Any) -> Row:
-    """Return a row of the ranking losses of sentence-transformers."""
-    renamed = {"partition_mode": "partition", "hardness_strength": "hardness", "hardness_mode": "hardness_on"}
-    hardness = {"all_negatives": "all", "in_batch_negatives": "in-batch", "hard_negatives": "hard"}
-    fixed = {"gather_across_devices": False}
-    row = {"defaults": {"scale": 20.0}, "renamed": renamed, "values": hardness, "fixed": fixed}
-    return Row("mnrl", **row | {"similarity": "similarity_fct"} | more)
-
-
+RANKING_NAMES = {"partition_mode": "partition", "hardness_strength": "hardness", "hardness_mode": "hardness_on"}
+RANKING_VALUES = {
+    **{"all_negatives": "all", "in_batch_negatives": "in-batch", "hard_negatives": "hard"},
+    **{"query_to_doc": "query-candidate", "query_to_query": "query-query"},
+    **{"doc_to_query": "candidate-query", "doc_to_doc": "candidate-candidate"},
+}
+ONE_DEVICE = {"gather_across_devices": False}
+RANKING = Row("mnrl", {"scale": 20.0}, RANKING_NAMES, RANKING_VALUES, ONE_DEVICE, "similarity_fct")
+SYMMETRIC_DEFAULTS = {"scale": 20.0, "directions": "query-candidate,candidate-query", "partition": "per_direction"}
+SYMMETRIC = Row("mnrl", SYMMETRIC_DEFAULTS, RANKING_NAMES, RANKING_VALUES, ONE_DEVICE, "similarity_fct")
+GUIDED_DIRECTIONS = "query-candidate,query-query,candidate-candidate"
 GUIDED = Row(
     "mnrl",
-    {
-        "scale": 100.0,
-        "directions": ("query-candidate", "query-query", "candidate-candidate"),
-        "filter": "guide",
-        "filter_margin": 0.0,
-    },
+    {"scale": 100.0, "directions": GUIDED_DIRECTIONS, "filter": "guide", "filter_margin": 0.0},
     {"margin": "filter_margin"},
     fixed={"margin_strategy": "absolute", "contrast_anchors": True, "contrast_positives": True},
 )
-SYMMETRIC = {"scale": 20.0, "directions": ("query-candidate", "candidate-query"), "partition": "per_direction"}
-TRIPLETS = {"euclidean": "triplet_euclidean", "cosine": "triplet"}
-HARDEST_TRIPLETS = {"euclidean": "hardest_positive(triplet_sh)", "cosine": "hardest_positive(triplet_sh)"}
-VIEWS = "both views take part in it: give one labelled set with two rows per sample"
-PAIRS_APART = "the library averages positive and negative pairs apart, here all are added up"
-PROBABILITIES = Row("ntxent", {"temperature": 0.1}, note="it reads scores after the Sigmoid, as `predict` returns them")
-INNER_TEMPERATURE = {"temperature": "ntxent.temperature"}
-MEAN_MAXSIM = "it reads MaxSim per token of the query (normalize_scores), else MaxSim"
-MAXSIM = "it reads MaxSim scores"
-OF_DISTANCES = {
-    "chord": "euclidean",
-    "euclidean": "euclidean",
-    "squared_chord": "squared",
-    "squared_euclidean": "squared",
-}
+ST_TRIPLETS = {"euclidean": "triplet_euclidean", "cosine": "triplet"}
+ST_HARDEST = dict.fromkeys(("euclidean", "cosine"), "hardest_positive(triplet_sh)")
+ST_OWN = {"euclidean": "own_hard(triplet_euclidean)", "cosine": "own_hard(triplet)"}
 PML_TRIPLETS = {
-    "chord": "triplet_euclidean",
-    "euclidean": "triplet_euclidean",
-    "squared_chord": "triplet_squared",
-    "squared_euclidean": "triplet_squared",
-    "cosine": "triplet",
-    "dot": "triplet",
+    **{"chord": "triplet_euclidean", "euclidean": "triplet_euclidean"},
+    **{"squared_chord": "triplet_squared", "squared_euclidean": "triplet_squared"},
+    **{"cosine": "triplet", "dot": "triplet"},
 }
-ROWS: dict[str, dict[str, Row]] = {
-    "st": {
-        "MultipleNegativesRankingLoss": ranking(),
-        "CachedMultipleNegativesRankingLoss": ranking(),
-        "MultipleNegativesSymmetricRankingLoss": ranking(defaults=SYMMETRIC),
-        "CachedMultipleNegativesSymmetricRankingLoss": ranking(defaults=SYMMETRIC),
-        "GISTEmbedLoss": GUIDED,
-        "CachedGISTEmbedLoss": GUIDED,
-        "TripletLoss": Row(
-            {metric: f"own_hard({name})" for metric, name in TRIPLETS.items()},
-            {"margin": 5.0},
-            {"triplet_margin": "margin"},
-            similarity="distance_metric",
-        ),
-        "BatchAllTripletLoss": Row(TRIPLETS, {"margin": 5.0}, similarity="distance_metric"),
-        "BatchHardTripletLoss": Row(HARDEST_TRIPLETS, {"margin": 5.0}, similarity="distance_metric"),
-        "MegaBatchMarginLoss": Row(
-            "top_k(contrastive_cosine)",
-            {"k": 1, "pos_margin": 0.8, "neg_margin": 0.3},
-            {"positive_margin": "pos_margin", "negative_margin": "neg_margin"},
-        ),
-        "MarginMSELoss": Row("margin_mse", similarity="similarity_fct"),
-        "DistillKLDivLoss": Row("kl_distill", {"temperature": 1.0}, similarity="similarity_fct"),
-        "CoSENTLoss": Row("cosent", {"scale": 20.0}),
-        "AnglELoss": Row("angle", {"scale": 20.0}),
-    },
-    "pml": {
-        "TripletMarginLoss": Row(
-            PML_TRIPLETS,
-            {"margin": 0.05},
-            fixed={"swap": False, "smooth_loss": False, "triplets_per_anchor": "all"},
-            similarity="distance",
-        ),
-        "ContrastiveLoss": Row(
-            {"chord": "contrastive_linear", "euclidean": "contrastive_linear", "cosine": "contrastive_cosine"},
-            {"pos_margin": 0.0, "neg_margin": 1.0},
-            similarity="distance",
-            note=PAIRS_APART,
-        ),
-        "LiftedStructureLoss": Row(
-            {"chord": "lifted_structure", "euclidean": "lifted_structure"},
-            {"margin": 1.0},
-            {"neg_margin": "margin"},
-            fixed={"pos_margin": 0},
-            similarity="distance",
-        ),
-        "GeneralizedLiftedStructureLoss": Row(
-            {"chord": "generalized_lifted", "euclidean": "generalized_lifted"},
-            {"margin": 1.0},
-            {"neg_margin": "margin"},
-            fixed={"pos_margin": 0},
-            similarity="distance",
-        ),
-        "FastAPLoss": Row({"squared_chord": "fastap"}, {"bins": 10}, {"num_bins": "bins"}, similarity="distance"),
-        "NTXentLoss": Row("ntxent", {"temperature": 0.07}),
-        "SupConLoss": Row("supcon", {"temperature": 0.1}),
-        "CircleLoss": Row("circle", {"margin": 0.4, "gamma": 80.0}, {"m": "margin"}),
-        "MultiSimilarityLoss": Row("multi_similarity", {"alpha": 2.0, "beta": 50.0, "base": 0.5}),
-        "ArcFaceLoss": Row("arcface", {"margin": math.radians(28.6), "scale": 64.0}, degrees=("margin",)),
-        "SubCenterArcFaceLoss": Row(
-            "subcenter_arcface", {"margin": math.radians(28.6), "scale": 64.0}, degrees=("margin",)
-        ),
-        "CosFaceLoss": Row("cosface", {"margin": 0.35, "scale": 64.0}),
-        "SphereFaceLoss": Row("a_softmax", {"margin": 4}, fixed={"scale": 1}),
-        "LargeMarginSoftmaxLoss": Row("l_softmax", {"margin": 4}, fixed={"scale": 1}),
-        "NormalizedSoftmaxLoss": Row("normalized_softmax", {"temperature": 0.05}),
-        "ProxyNCALoss": Row(
-            {"squared_chord": "proxynca_pp"}, {"scale": 1.0}, {"softmax_scale": "scale"}, similarity="distance"
-        ),
-        "ProxyAnchorLoss": Row("proxy_anchor", {"margin": 0.1, "alpha": 32.0}),
-        "SoftTripleLoss": Row("softtriple", {"la": 20.0, "gamma": 0.1, "margin": 0.01}),
-    },
-    "lightly": {
-        "NTXentLoss": Row(
-            "ntxent", {"temperature": 0.5}, fixed={"memory_bank_size": 0, "gather_distributed": False}, note=VIEWS
-        ),
-        "DCLLoss": Row("dcl", {"temperature": 0.1}, fixed={"gather_distributed": False}, note=VIEWS),
-        "DCLWLoss": Row("dclw", {"temperature": 0.1, "sigma": 0.5}, fixed={"gather_distributed": False}, note=VIEWS),
-    },
-    "open_clip": {
-        "ClipLoss": Row(
-            "ntxent",
-            {"temperature": 0.07},
-            {"logit_scale": "scale"},
-            fixed={"world_size": 1},
-            note="the scale is where open_clip begins a training; -p logit_scale= sets that of a trained model",
-        ),
-        "SigLipLoss": Row(
-            "siglip",
-            {"scale": 10.0, "bias": -10.0},
-            {"logit_scale": "scale", "logit_bias": "bias"},
-            fixed={"world_size": 1},
-            note="scale and bias are where open_clip begins a training; -p logit_scale= and logit_bias= set others",
-        ),
-    },
-    "ce": {
-        "BinaryCrossEntropyLoss": Row(
-            "siglip", {"scale": 1.0, "bias": 0.0}, note="it reads logits, before any Sigmoid"
-        ),
-        "LambdaLoss": Row(
-            "lambdaloss",
-            {},
-            {"sigma": "scale", "weighting_scheme": "scheme"},
-            {
-                "NDCGLoss1Scheme": "ndcg1",
-                "NDCGLoss2Scheme": "ndcg2",
-                "NDCGLoss2PPScheme": "ndcg2pp",
-                "LambdaRankScheme": "lambdarank",
-            },
-        ),
-        "RankNetLoss": Row("ranknet", {}, {"sigma": "scale"}),
-        "ListNetLoss": Row("kl_distill", {"temperature": 1.0}),
-        "ListMLELoss": Row("listmle", note="it reads grades without ties, and orders ties as the input"),
-        "MarginMSELoss": Row("margin_mse"),
-        "MultipleNegativesRankingLoss": PROBABILITIES,
-        "CachedMultipleNegativesRankingLoss": PROBABILITIES,
-    },
-    "pylate": {
-        "Contrastive": Row("ntxent", {"temperature": 1.0}, note=MAXSIM),
-        "CachedContrastive": Row("ntxent", {"temperature": 1.0}, note=MAXSIM),
-        "Distillation": Row("kl_distill", {"temperature": 1.0}, note="it reads MaxSim, with normalize_scores=False"),
-    },
-    "colpali": {
-        "BiEncoderLoss": Row("ntxent", {"temperature": 0.02}),
-        "BiPairwiseCELoss": Row("top_k(ntxent)", {"k": 1, "ntxent.temperature": 0.02}, INNER_TEMPERATURE),
-        "BiSigmoidLoss": Row("siglip", {"scale": 50.0, "bias": 0.0}),
-        "ColbertLoss": Row("ntxent", {"temperature": 0.02}, note=MEAN_MAXSIM),
-        "ColbertPairwiseCELoss": Row(
-            "top_k(ntxent)", {"k": 1, "ntxent.temperature": 1.0}, INNER_TEMPERATURE, note=MEAN_MAXSIM
-        ),
-        "ColbertSigmoidLoss": Row("siglip", {"scale": 50.0, "bias": 0.0}, note=MEAN_MAXSIM),
-    },
+PML_CONTRASTIVE = {"chord": "contrastive_linear", "euclidean": "contrastive_linear", "cosine": "contrastive_cosine"}
+ALL_TRIPLETS = {"swap": False, "smooth_loss": False, "triplets_per_anchor": "all"}
+SIGMA = {"sigma": "scale"}
+SCHEMES = {
+    **{"NDCGLoss1Scheme": "ndcg1", "NDCGLoss2Scheme": "ndcg2"},
+    **{"NDCGLoss2PPScheme": "ndcg2pp", "LambdaRankScheme": "lambdarank"},
 }
-CLASSIFIES = "it classifies pairs, so it has no negatives to count"
-COMPARES = "it compares rows or scores with those of a teacher, so it has no negatives to count"
-DIMENSIONS = "it compares the dimensions of embeddings, so it has no negatives to count"
-WRAPS = "it calls another loss; name that loss, with --dims for its first dimensions"
-TWO_TERMS = "it adds a term of own hard negatives to one of the batch; count the two on their own candidates"
-OWN_CODE = "there is no built-in loss of this form; -p unit= is not needed if you name its code, package.module:Class"
-# Library -> loss -> reason for which there is no row.
-REFUSED: dict[str, dict[str, str]] = {
-    "st": {
-        **dict.fromkeys(("MatryoshkaLoss", "Matryoshka2dLoss", "AdaptiveLayerLoss"), WRAPS),
-        **dict.fromkeys(("MSELoss", "EmbedDistillLoss"), COMPARES),
-        "SoftmaxLoss": CLASSIFIES,
-        "DenoisingAutoEncoderLoss": "it decodes texts, so it has no negatives to count",
-        "GlobalOrthogonalRegularizationLoss": "it regularises rows, so it has no negatives to count",
-        "ContrastiveLoss": "it reads labelled pairs; contrastive_cosine is the loss of cosines",
-        "OnlineContrastiveLoss": "it reads labelled pairs; contrastive_cosine is the loss of cosines",
-        "BatchSemiHardTripletLoss": "semi_hard(triplet_euclidean) is the built-in loss of semi-hard negatives",
-        "BatchHardSoftMarginTripletLoss": "it has no margin; st:BatchHardTripletLoss has",
-    },
-    "pml": {
-        **dict.fromkeys(("BaseLossWrapper", "BaseMetricLossFunction", "GenericPairLoss"), "it is a base class"),
-        **dict.fromkeys(("EmbeddingRegularizerMixin", "WeightRegularizerMixin"), "it is a part of a class"),
-        "CrossBatchMemory": "it keeps rows of earlier batches; name its loss and take a larger batch",
-        "SelfSupervisedLoss": "it makes labels for another loss; name that loss",
-        "MultipleLosses": "it adds losses; write the sum, like pml:TripletMarginLoss+0.5*pml:ContrastiveLoss",
-        "ManifoldLoss": "it draws its classes at random, so it has no positives and negatives of the batch to count",
-        "VICRegLoss": DIMENSIONS,
-    },
-    "lightly": {
-        **dict.fromkeys(("BarlowTwinsLoss", "VICRegLoss"), DIMENSIONS),
-        "NegativeCosineSimilarity": "it has no negatives to count",
-    },
-    "open_clip": {
-        "CoCaLoss": "it adds a loss of captions to ClipLoss; name open_clip:ClipLoss for its contrastive part",
-        "DistillClipLoss": "it adds the scores of a teacher to ClipLoss; name open_clip:ClipLoss for its own part",
-    },
-    "ce": {
-        "CrossEntropyLoss": CLASSIFIES,
-        "MSELoss": COMPARES,
-        "PListMLELoss": "it weighs the draws of ce:ListMLELoss by their place, which no built-in loss does",
-    },
-    "pylate": {},
-    "colpali": {
-        "BiPairedEncoderLoss": "it is open_clip:ClipLoss, of both directions, at logit_scale 50",
-        **dict.fromkeys(
-            ("BiNegativeCELoss", "BiPairwiseNegativeCELoss", "ColbertNegativeCELoss", "ColbertPairwiseNegativeCELoss"),
-            TWO_TERMS,
-        ),
-    },
+DEGREES = math.radians(28.6)
+VIEWS = "both views take part in it: give one labelled set with two rows per sample"
+PROBABILITIES = "it reads scores after the Sigmoid, as `predict` returns them"
+INITIAL = "scale and bias are where open_clip begins a training; -p logit_scale= and logit_bias= set others"
+MAXSIM = "it reads MaxSim scores"
+MEAN_MAXSIM = "it reads MaxSim per token of the query (normalize_scores), else MaxSim"
+ROWS = {
+    **dict.fromkeys(("st:MultipleNegativesRankingLoss", "st:CachedMultipleNegativesRankingLoss"), RANKING),
+    "st:MultipleNegativesSymmetricRankingLoss": SYMMETRIC,
+    "st:CachedMultipleNegativesSymmetricRankingLoss": SYMMETRIC,
+    **dict.fromkeys(("st:GISTEmbedLoss", "st:CachedGISTEmbedLoss"), GUIDED),
+    "st:TripletLoss": Row(ST_OWN, {"margin": 5.0}, {"triplet_margin": "margin"}, similarity="distance_metric"),
+    "st:BatchAllTripletLoss": Row(ST_TRIPLETS, {"margin": 5.0}, similarity="distance_metric"),
+    "st:BatchHardTripletLoss": Row(ST_HARDEST, {"margin": 5.0}, similarity="distance_metric"),
+    "st:MegaBatchMarginLoss": Row(
+        "top_k(contrastive_cosine)",
+        {"k": 1, "pos_margin": 0.8, "neg_margin": 0.3},
+        {"positive_margin": "pos_margin", "negative_margin": "neg_margin"},
+    ),
+    "st:MarginMSELoss": Row("margin_mse", similarity="similarity_fct"),
+    "st:DistillKLDivLoss": Row("kl_distill", {"temperature": 1.0}, similarity="similarity_fct"),
+    "st:CoSENTLoss": Row("cosent", {"scale": 20.0}),
+    "st:AnglELoss": Row("angle", {"scale": 20.0}),
+    "pml:TripletMarginLoss": Row(PML_TRIPLETS, {"margin": 0.05}, fixed=ALL_TRIPLETS, similarity="distance"),
+    "pml:ContrastiveLoss": Row(
+        PML_CONTRASTIVE,
+        {"pos_margin": 0.0, "neg_margin": 1.0},
+        similarity="distance",
+        note="the library averages positive and negative pairs apart, here all are added up",
+    ),
+    "pml:LiftedStructureLoss": Row(
+        dict.fromkeys(("chord", "euclidean"), "lifted_structure"),
+        {"margin": 1.0},
+        {"neg_margin": "margin"},
+        fixed={"pos_margin": 0},
+        similarity="distance",
+    ),
+    "pml:GeneralizedLiftedStructureLoss": Row(
+        dict.fromkeys(("chord", "euclidean"), "generalized_lifted"),
+        {"margin": 1.0},
+        {"neg_margin": "margin"},
+        fixed={"pos_margin": 0},
+        similarity="distance",
+    ),
+    "pml:FastAPLoss": Row({"squared_chord": "fastap"}, {"bins": 10}, {"num_bins": "bins"}, similarity="distance"),
+    "pml:NTXentLoss": Row("ntxent", {"temperature": 0.07}),
+    "pml:SupConLoss": Row("supcon", {"temperature": 0.1}),
+    "pml:CircleLoss": Row("circle", {"margin": 0.4, "gamma": 80.0}, {"m": "margin"}),
+    "pml:MultiSimilarityLoss": Row("multi_similarity", {"alpha": 2.0, "beta": 50.0, "base": 0.5}),
+    "pml:ArcFaceLoss": Row("arcface", {"margin": DEGREES, "scale": 64.0}, degrees=True),
+    "pml:SubCenterArcFaceLoss": Row("subcenter_arcface", {"margin": DEGREES, "scale": 64.0}, degrees=True),
+    "pml:CosFaceLoss": Row("cosface", {"margin": 0.35, "scale": 64.0}),
+    "pml:SphereFaceLoss": Row("a_softmax", {"margin": 4}, fixed={"scale": 1}),
+    "pml:LargeMarginSoftmaxLoss": Row("l_softmax", {"margin": 4}, fixed={"scale": 1}),
+    "pml:NormalizedSoftmaxLoss": Row("normalized_softmax", {"temperature": 0.05}),
+    "pml:ProxyNCALoss": Row(
+        {"squared_chord": "proxynca_pp"}, {"scale": 1.0}, {"softmax_scale": "scale"}, similarity="distance"
+    ),
+    "pml:ProxyAnchorLoss": Row("proxy_anchor", {"margin": 0.1, "alpha": 32.0}),
+    "pml:SoftTripleLoss": Row("softtriple", {"la": 20.0, "gamma": 0.1, "margin": 0.01}),
+    "lightly:NTXentLoss": Row(
+        "ntxent", {"temperature": 0.5}, fixed={"memory_bank_size": 0, "gather_distributed": False}, note=VIEWS
+    ),
+    "lightly:DCLLoss": Row("dcl", {"temperature": 0.1}, fixed={"gather_distributed": False}, note=VIEWS),
+    "lightly:DCLWLoss": Row(
+        "dclw", {"temperature": 0.1, "sigma": 0.5}, fixed={"gather_distributed": False}, note=VIEWS
+    ),
+    "open_clip:ClipLoss": Row(
+        "ntxent", {"temperature": 0.07}, {"logit_scale": "scale"}, fixed={"world_size": 1}, note=INITIAL
+    ),
+    "open_clip:SigLipLoss": Row(
+        "siglip",
+        {"scale": 10.0, "bias": -10.0},
+        {"logit_scale": "scale", "logit_bias": "bias"},
+        fixed={"world_size": 1},
+        note=INITIAL,
+    ),
+    "ce:BinaryCrossEntropyLoss": Row("siglip", {"scale": 1.0, "bias": 0.0}, note="it reads logits, before any Sigmoid"),
+    "ce:LambdaLoss": Row("lambdaloss", {}, SIGMA | {"weighting_scheme": "scheme"}, SCHEMES),
+    "ce:RankNetLoss": Row("ranknet", {}, SIGMA),
+    "ce:ListNetLoss": Row("kl_distill", {"temperature": 1.0}),
+    "ce:ListMLELoss": Row("listmle", note="it reads grades without ties, and orders ties as the input"),
+    "ce:MarginMSELoss": Row("margin_mse"),
+    "ce:MultipleNegativesRankingLoss": Row("ntxent", {"temperature": 0.1}, note=PROBABILITIES),
+    "ce:CachedMultipleNegativesRankingLoss": Row("ntxent", {"temperature": 0.1}, note=PROBABILITIES),
+    "pylate:Contrastive": Row("ntxent", {"temperature": 1.0}, note=MAXSIM),
+    "pylate:CachedContrastive": Row("ntxent", {"temperature": 1.0}, note=MAXSIM),
+    "colpali:BiEncoderLoss": Row("ntxent", {"temperature": 0.02}),
+    "colpali:BiPairwiseCELoss": Row("top_k(ntxent)", {"k": 1, "temperature": 0.02}),
+    "colpali:BiSigmoidLoss": Row("siglip", {"scale": 50.0, "bias": 0.0}),
+    "colpali:ColbertLoss": Row("ntxent", {"temperature": 0.02}, note=MEAN_MAXSIM),
+    "colpali:ColbertPairwiseCELoss": Row("top_k(ntxent)", {"k": 1, "temperature": 1.0}, note=MEAN_MAXSIM),
+    "colpali:ColbertSigmoidLoss": Row("siglip", {"scale": 50.0, "bias": 0.0}, note=MEAN_MAXSIM),
+}
+# Losses for which there is no row, and the name to use instead.
+INSTEAD = {
+    **dict.fromkeys(("st:MatryoshkaLoss", "st:Matryoshka2dLoss"), "name its inner loss, with --dims"),
+    **dict.fromkeys(("st:ContrastiveLoss", "st:OnlineContrastiveLoss"), "contrastive_cosine has one row per pair"),
+    "st:BatchSemiHardTripletLoss": "semi_hard(triplet_euclidean) is the built-in loss of semi-hard negatives",
+    "pml:CrossBatchMemory": "name its inner loss, with a larger batch size",
+    "pml:SelfSupervisedLoss": "name its inner loss",
+    "pml:MultipleLosses": "write the sum, like pml:TripletMarginLoss+0.5*pml:ContrastiveLoss",
+    **dict.fromkeys(("open_clip:CoCaLoss", "open_clip:DistillClipLoss"), "open_clip:ClipLoss is its contrastive part"),
+    "pylate:Distillation": "kl_distill is it with normalize_scores=False",
+    "colpali:BiPairedEncoderLoss": "it is open_clip:ClipLoss at logit_scale 50",
 }
 
 
-def find_row(name: str) -> tuple[str, str, Row]:
-    """Return library, name as the library writes it, and row; case and the ending `Loss` are optional.
+def find_row(name: str) -> tuple[str, Row]:
+    """Return the name as the library writes it, and its row; case and the ending `Loss` are optional.
 
     Raises:
-        InputError: there is no such loss, or it cannot be counted.
+        InputError: there is no such loss, or no built-in loss of its form.
+
+    Examples:
+        >>> find_row("st:multiplenegativesranking")[0]
+        'st:MultipleNegativesRankingLoss'
     """
-    prefix, _, class_name = (part.strip() for part in name.partition(":"))
-    library, letters = prefix.lower(), class_name.lower().replace("-", "_")
-    for known_name in (*ROWS[library], *REFUSED[library]):
-        if letters in {known_name.lower(), known_name.lower().removesuffix("loss")}:
-            if known_name in REFUSED[library]:
-                raise InputError(f"loss {library}:{known_name}: {REFUSED[library][known_name]}")
-            return library, known_name, ROWS[library][known_name]
-    message = nearest(f"loss of {library}", class_name, ROWS[library])
+    library, _, class_name = (part.strip() for part in name.partition(":"))
+    library, letters = library.lower(), class_name.lower().replace("-", "_")
+    rows = [known for known in (*ROWS, *INSTEAD) if known.startswith(f"{library}:")]
+    for known in rows:
+        known_letters = known.partition(":")[2].lower()
+        if letters in {known_letters, known_letters.removesuffix("loss")}:
+            if known in INSTEAD:
+                raise InputError(f"loss {known}: no built-in loss of this form; {INSTEAD[known]}")
+            return known, ROWS[known]
+    message = nearest(f"loss of {library}", f"{library}:{class_name}", rows)
     raise InputError(f"{message}; its code is named by the module, --loss package.module:{class_name or 'Class'}")
 
 
-def canonical(name: str) -> str:
-    """Return the name as the library writes it.
-
-    Examples:
-        >>> canonical("st:multiplenegativesranking")
-        'st:MultipleNegativesRankingLoss'
-    """
-    library, known_name, _ = find_row(name)
-    return f"{library}:{known_name}"
-
-
-def known(name: str) -> set[str] | None:
-    """Return the names of the parameters, in the library and of the built-in loss."""
-    row = find_row(name)[2]
-    names = spelling.parse(row.built_in()).parameter_names()
-    distance = (
-        {"distance", "distance.power", "distance.normalize_embeddings"} if row.similarity == "distance" else set()
-    )
-    similarity = {row.similarity} if row.similarity else set()
-    names = None if names is None else names | {name.rpartition(".")[2] for name in names}  # of a loss in a wrapper
-    return None if names is None else {*row.renamed, *row.fixed, *similarity, *distance, *names}
-
-
-def counterpart(name: str) -> str:
-    """Return the built-in loss from which recorded parameters are taken.
-
-    Examples:
-        >>> counterpart("open_clip:ClipLoss")
-        'ntxent'
-    """
-    built_in = find_row(name)[2].built_in()
-    return "ntxent" if built_in == "mnrl" else built_in
-
-
-def qualified(name: str, values: dict[str, Any]) -> dict[str, Any]:
-    """Return parameters under the names of the built-in loss; those of the metric stay.
+def rename(name: str, values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return parameters under the names of the built-in loss.
 
     Raises:
-        InputError: an unknown parameter, one that is given twice, or a value that the built-in loss does not have.
+        InputError: two of them are one parameter.
 
     Examples:
-        >>> qualified("ce:LambdaLoss", {"sigma": 2.0, "weighting_scheme": "LambdaRankScheme"})
-        {'scale': 2.0, 'scheme': 'lambdarank'}
+        >>> rename("ce:LambdaLoss", {"sigma": 2.0})
+        {'scale': 2.0}
     """
-    library, known_name, row = find_row(name)
-    accepted, renamed = known(name), dict[str, Any]()
+    name, row = find_row(name)
+    renamed: dict[str, Any] = {}
     for key, value in values.items():
-        if accepted is not None and key not in accepted:
-            raise InputError(nearest(f"parameter of {library}:{known_name}", key, accepted))
-        if key in row.fixed:
-            if literal(value) != row.fixed[key]:
-                raise InputError(f"{library}:{known_name}: {key} {value!r}, expected {row.fixed[key]!r}")
-            continue
         parameter = row.renamed.get(key, key)
         if parameter in renamed:
-            raise InputError(f"parameter {parameter} of {library}:{known_name} is given twice")
-        if key in row.degrees:
-            renamed[parameter] = math.radians(parameters.convert(key, value, float))
-        elif parameter == "directions":
-            words = value.strip("()[] ").split(",") if isinstance(value, str) else value
-            renamed[parameter] = tuple(DIRECTIONS.get(word.strip(" '\""), word.strip(" '\"")) for word in words)
-        else:
-            renamed[parameter] = row.values.get(value, value) if isinstance(value, str) else value
+            raise InputError(f"parameter {parameter} of {name} is given twice")
+        renamed[parameter] = value
     return renamed
 
 
-def find_metric(name: str, row: Row, values: dict[str, Any]) -> str | None:
-    """Remove the parameters of the metric from the values, and return the metric, or None for the default.
+def translate(name: str, values: Mapping[str, Any]) -> tuple[str, dict[str, Any], str | None]:
+    """Return the built-in loss, its parameters, and the metric if it is not that of the built-in loss.
 
     Raises:
-        InputError: an unknown similarity, or one for which there is no built-in loss.
-    """
-    similarity = values.pop(row.similarity, None) if row.similarity else None
-    options = {key: literal(values.pop(f"distance.{key}", None)) for key in ("power", "normalize_embeddings")}
-    if row.similarity == "distance":
-        default = next(iter(row.loss)) if isinstance(row.loss, Mapping) else ""
-        usual = next(key for key, metric in DISTANCES.items() if metric == default)
-        distance = str(similarity or usual[0]), options["power"], options["normalize_embeddings"]
-        power = (
-            (usual[1] if distance[0] == usual[0] and similarity is None else 1) if distance[1] is None else distance[1]
-        )
-        normalised = True if distance[2] is None else distance[2]
-        metric = DISTANCES.get((distance[0], power, normalised))
-    elif similarity is None:
-        return None
-    else:
-        word = getattr(similarity, "__name__", str(similarity)).rpartition(".")[2].lower()
-        metric = SIMILARITIES.get(word)
-    if metric is None or (isinstance(row.loss, Mapping) and metric not in row.loss):
-        expected = ", ".join(row.loss) if isinstance(row.loss, Mapping) else "cos_sim or dot_score"
-        raise InputError(f"{name}: {row.similarity} {similarity}, expected scores of {expected}")
-    return metric
-
-
-def load(name: str, values: dict[str, Any]) -> Loss:
-    """Return the built-in loss with the library's defaults.
+        InputError: a value for which there is no built-in loss.
 
     Examples:
-        >>> load("colpali:BiSigmoidLoss", {"scale": 20})
-        SigLIP(scale=20.0, bias=0.0)
-        >>> load("pml:TripletMarginLoss", {"distance": "CosineSimilarity"})
-        Triplet(margin=0.05)
+        >>> translate("pml:TripletMarginLoss", {"distance": "CosineSimilarity"})
+        ('triplet', {}, 'cosine')
+        >>> translate("ce:LambdaLoss", {"weighting_scheme": "LambdaRankScheme"})
+        ('lambdaloss', {'scheme': 'lambdarank'}, None)
     """
-    library, known_name, row = find_row(name)
-    name, values = f"{library}:{known_name}", qualified(name, values)
-    metric = find_metric(name, row, values)
-    parsed = spelling.parse(row.built_in(metric))
-    loss = copy.copy(parsed.build(parsed.qualify(dict(row.defaults)) | parsed.qualify(values)))
-    if metric is None and isinstance(row.loss, Mapping):
-        metric = next(iter(row.loss))
-    note = f"{name} is counted as {loss!r}, with the defaults of {VERSIONS[library]}"
-    loss.set_attributes(notes=(*loss.notes, *([f"{note}; {row.note}"] if row.note else [note])))
-    if metric is not None:
-        loss.set_attributes(metric=metric)
-    return loss
+    name, row = find_row(name)
+    translated, metric = {}, None if isinstance(row.loss, str) else next(iter(row.loss))
+    for key, value in rename(name, values).items():
+        if key in row.fixed:
+            if parameters.literal(value) != row.fixed[key]:
+                raise InputError(f"{name}: {key} {value!r}, expected {row.fixed[key]!r}")
+        elif key == row.similarity:
+            word = getattr(value, "__name__", str(value)).rpartition(".")[2].lower()
+            metric = METRICS.get(word, "")
+            if not metric or (not isinstance(row.loss, str) and metric not in row.loss):
+                expected = "cos_sim or dot_score" if isinstance(row.loss, str) else ", ".join(row.loss)
+                raise InputError(f"{name}: {key} {word}, expected {expected}")
+        elif key == "margin" and row.degrees:
+            translated[key] = math.radians(parameters.convert(key, value, float))
+        elif key == "directions":
+            words = value.strip("()[] ").split(",") if isinstance(value, str) else value
+            translated[key] = tuple(row.values.get(word.strip(" '\""), word.strip(" '\"")) for word in words)
+        else:
+            translated[key] = row.values.get(value, value) if isinstance(value, str) else value
+    return row.loss if isinstance(row.loss, str) else row.loss[str(metric)], translated, metric
 
 
-def from_instance(module: Any) -> Loss | None:
-    """Return the built-in loss of a module of a library with its settings, or None if no row has all of them.
+def read_instance(module: Any) -> tuple[str, dict[str, Any]] | None:
+    """Return the name and the settings of a module of a library, or None if no row has all of them.
 
     A module with parameters of its own, such as proxies, is not read.
     """
-    library = PACKAGES.get(type(module).__module__.partition(".")[0], "")
-    row = ROWS.get(library, {}).get(type(module).__name__)
-    if row is None or list(getattr(module, "parameters", list)()):
+    name = f"{PACKAGES.get(type(module).__module__.partition('.')[0])}:{type(module).__name__}"
+    row = ROWS.get(name)
+    trained = row is not None and list(getattr(module, "parameters", list)())
+    if row is None or trained or getattr(module, "embedding_regularizer", None) is not None:
         return None
-    settings: dict[str, Any] = {}
-    for name in (known(f"{library}:{type(module).__name__}") or set()) - {row.similarity}:
-        value = getattr(module, name, None)
-        if isinstance(value, int | float | str | tuple):
-            settings[name] = value
-    distance = getattr(module, "distance", None)
-    if distance is not None and row.similarity == "distance":
-        settings |= {"distance": type(distance).__name__, "distance.power": getattr(distance, "power", 1)}
-        settings["distance.normalize_embeddings"] = bool(distance.normalize_embeddings)
-    elif row.similarity and (similarity := getattr(module, row.similarity, None)) is not None:
-        settings[row.similarity] = similarity
-    if {"scale", "temperature"} <= settings.keys():  # one is computed from the other
+    keys = {*row.defaults, *row.renamed, *row.fixed, *parameters.INVERSE, "directions"}
+    kinds = int | float | str | tuple
+    settings = {key: getattr(module, key) for key in keys if isinstance(getattr(module, key, None), kinds)}
+    if parameters.INVERSE.keys() <= settings.keys():  # one is computed from the other
         settings.pop("temperature" if "scale" in row.defaults else "scale")
-    if getattr(module, "embedding_regularizer", None) is not None:
-        return None
-    try:
-        return load(f"{library}:{type(module).__name__}", settings)
-    except InputError:
-        return None
+    similarity = getattr(module, row.similarity, None) if row.similarity else None
+    if row.similarity == "distance" and similarity is not None:
+        distance = type(similarity).__name__, similarity.power, bool(similarity.normalize_embeddings)
+        similarity = DISTANCES.get(distance, distance[0])
+    return name, settings | ({} if similarity is None else {row.similarity: similarity})

@@ -1,12 +1,16 @@
 """Parameters of a built-in loss: the fields of its dataclass, read from numbers or from text."""
 
+import contextlib
 import dataclasses
+import json
 import math
 import typing
 from typing import Any
 
 from cocos.base.errors import InputError, nearest
 from cocos.losses.base import Loss
+
+INVERSE = {"temperature": "scale", "scale": "temperature"}
 
 
 def fields_by_name(loss_class: type[Loss]) -> dict[str, dataclasses.Field[Any]]:
@@ -21,11 +25,11 @@ def accepted_names(loss_class: type[Loss]) -> set[str]:
         >>> sorted(accepted_names(cocos.losses.NTXent))
         ['scale', 'temperature']
     """
-    names = fields_by_name(loss_class).keys()
-    return {*names, "scale", "temperature"} if {"scale", "temperature"} & names else {*names}
+    names = {*fields_by_name(loss_class)}
+    return names | INVERSE.keys() if INVERSE.keys() & names else names
 
 
-def resolve_scale(name: str, loss_class: type[Loss], parameters: dict[str, Any]) -> dict[str, Any]:
+def resolve_scale(name: str, loss_class: type[Loss], values: dict[str, Any]) -> dict[str, Any]:
     """Replace `scale` by 1/temperature if the loss has only a temperature, and the other way round.
 
     Raises:
@@ -36,16 +40,16 @@ def resolve_scale(name: str, loss_class: type[Loss], parameters: dict[str, Any])
         {'temperature': 0.1}
     """
     fields = fields_by_name(loss_class)
-    for alias, name_of_field in (("temperature", "scale"), ("scale", "temperature")):
-        if alias not in parameters or alias in fields or name_of_field not in fields:
+    for alias, parameter in INVERSE.items():
+        if alias not in values or alias in fields or parameter not in fields:
             continue
-        if name_of_field in parameters:
+        if parameter in values:
             raise InputError(f"{name}: temperature and scale are given; give one of them, scale is 1/temperature")
-        value = convert(alias, parameters[alias], float)
+        value = convert(alias, values[alias], float)
         if not (0 < value < math.inf and 1 / value < math.inf):
-            raise InputError(f"{name}: {alias} is 1/{name_of_field}, finite and above 0, got {value}")
-        return {key: number for key, number in parameters.items() if key != alias} | {name_of_field: 1 / value}
-    return parameters
+            raise InputError(f"{name}: {alias} is 1/{parameter}, finite and above 0, got {value}")
+        return {key: number for key, number in values.items() if key != alias} | {parameter: 1 / value}
+    return values
 
 
 def convert(parameter: str, value: Any, annotation: Any) -> Any:
@@ -62,18 +66,32 @@ def convert(parameter: str, value: Any, annotation: Any) -> Any:
     if typing.get_origin(annotation) is tuple:
         parts = value if isinstance(value, list | tuple) else str(value).strip("()[] ").split(",")
         return tuple(convert(parameter, part.strip() if isinstance(part, str) else part, options[0]) for part in parts)
-    if annotation is bool and str(value).lower() in {"true", "false", "1", "0"}:
-        return str(value).lower() in {"true", "1"}
-    if annotation is bool:
-        raise InputError(f"parameter {parameter}: {value!r}, expected true or false")
     try:
+        if annotation is bool:
+            return {"true": True, "1": True, "false": False, "0": False}[str(value).lower()]
         return int(str(value)) if annotation is int else annotation(value)
-    except (TypeError, ValueError):
-        expected = {int: "an integer", float: "a number"}.get(annotation, annotation.__name__)
+    except (KeyError, TypeError, ValueError):
+        expected = {bool: "true or false", int: "an integer", float: "a number"}.get(annotation, annotation.__name__)
         raise InputError(f"parameter {parameter}: {value!r}, expected {expected}") from None
 
 
-def build(name: str, loss_class: type[Loss], parameters: dict[str, Any], **arguments: Any) -> Loss:
+def literal(text: Any) -> Any:
+    """Return a number, true, false, none or a JSON list from text, or the text.
+
+    Examples:
+        >>> literal("0.5"), literal("none"), literal("[1, 2]"), literal("mean")
+        (0.5, None, [1, 2], 'mean')
+    """
+    words = {"true": True, "false": False, "none": None, "inf": math.inf, "nan": math.nan}
+    if not isinstance(text, str) or text.strip().lower() in words:
+        return words[text.strip().lower()] if isinstance(text, str) else text
+    for read in (int, float, json.loads):
+        with contextlib.suppress(ValueError):
+            return read(text.strip())
+    return text
+
+
+def build(name: str, loss_class: type[Loss], values: dict[str, Any], **arguments: Any) -> Loss:
     """Build a loss from its class and parameters; `arguments` are fields that need no conversion.
 
     Raises:
@@ -84,11 +102,16 @@ def build(name: str, loss_class: type[Loss], parameters: dict[str, Any], **argum
         NTXent(temperature=0.07)
     """
     fields = fields_by_name(loss_class)
-    for key, value in resolve_scale(name, loss_class, parameters).items():
+    for key, value in resolve_scale(name, loss_class, values).items():
         if key not in fields:
             raise InputError(nearest(f"parameter of {name}", key, fields))
         arguments[fields[key].name] = convert(key, value, fields[key].type)
+    for parameter, field in fields.items():
+        if field.default is dataclasses.MISSING and field.name not in arguments:
+            raise InputError(f"{name}: {parameter}: missing, such as -p {parameter}=16")
     try:
         return loss_class(**arguments)
+    except InputError:
+        raise
     except ValueError as error:
         raise InputError(f"{name}: {error}") from None

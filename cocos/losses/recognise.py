@@ -12,22 +12,19 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from cocos import losses
 from cocos.embeddings.scores import Pairs
+from cocos.losses import catalogue
 from cocos.losses.base import Loss
+from cocos.losses.combined import HardestPositive
 
 # Largest summed difference of the weights of a query, relative to the largest sum of a query. Rounding is below 1e-9.
 SAME_WEIGHTS = 1e-6
 SCALES = (1e-3, 1e5)  # scale times standard deviation of the scores; outside, a softmax is a maximum or a mean
 STARTS = (1.0, 2.0, 0.5)  # of the fitted scale, in estimated scales: two directions have a biased estimate
-Parameters = Callable[[Sequence[float]], dict[str, float]]
+MAX_FITTED = 32  # queries and candidates of a fit if each pair has a term of its own
 SOFTMAXES = ("ntxent", "supcon", "dcl", "mil_nce")
-# Built-in loss of the same form for distances.
-TRIPLETS = {
-    "euclidean": "triplet_euclidean",
-    "chord": "triplet_euclidean",
-    "squared_euclidean": "triplet_squared",
-}
+# Triplet loss of a metric; others read scores.
+TRIPLETS = {"euclidean": "triplet_euclidean", "chord": "triplet_euclidean", "squared_euclidean": "triplet_squared"}
 NOTHING = 1e-9  # largest margin or bias that is a rounding error
 DIGITS = (6, 17)  # 0.07 rather than 0.0700000000001
 
@@ -39,6 +36,11 @@ class Probe:
     pairs: Pairs
     weights: Tensor
     value: float
+
+    def corner(self, size: int) -> "Probe":
+        """Return the first queries and candidates, for losses in which each pair has a term of its own."""
+        pairs, part = self.pairs, (slice(size), slice(size))
+        return Probe(Pairs(pairs.scores[part], pairs.positive[part], pairs.negative[part]), self.weights[part], 0.0)
 
 
 @dataclass(frozen=True)
@@ -59,12 +61,16 @@ class Recognised:
         """Return the weights (Q, C)."""
         weights = self.loss.weight(pairs)
         if self.both:
-            weights = weights + self.loss.weight(transpose(pairs)).T
+            transposed = Pairs(pairs.scores.T, pairs.positive.T, pairs.negative.T)
+            weights = weights + self.loss.weight(transposed).T
         return (weights + weights.T) / 2 if self.symmetric else weights
 
     def explains(self, probe: Probe) -> bool:
         """Return whether these are its weights, up to a positive factor."""
         return difference(self.weight(probe.pairs), probe.weights) <= SAME_WEIGHTS
+
+
+Form = Callable[..., Recognised]  # of the scale and a further number
 
 
 def difference(form: Tensor, weights: Tensor) -> float:
@@ -74,11 +80,6 @@ def difference(form: Tensor, weights: Tensor) -> float:
         return 0.0 if not form.any() and not float(total) else math.inf
     factor = (weights * form).sum() / form.square().sum().clamp(min=1e-300)
     return math.inf if float(factor) <= 0 else float((weights - factor * form).abs().sum(dim=1).max() / total)
-
-
-def transpose(pairs: Pairs) -> Pairs:
-    """Return the pairs of the other direction."""
-    return Pairs(pairs.scores.T, pairs.positive.T, pairs.negative.T)
 
 
 def plain(pairs: Pairs, weights: Tensor, value: Tensor) -> Probe:
@@ -104,7 +105,7 @@ def recognise(probes: Sequence[Probe], batch: Probe, metric: str, *, symmetric: 
 
 
 def candidates(probe: Probe, metric: str, *, symmetric: bool) -> Iterator[Recognised]:
-    """Yield the built-in losses that explain a probe, with fitted parameters."""
+    """Yield built-in losses with parameters fitted to a probe, which need not explain it."""
     pairs = probe.pairs
     push = torch.where(pairs.negative, probe.weights, 0).clamp(min=0)
     if not push.any():
@@ -115,84 +116,61 @@ def candidates(probe: Probe, metric: str, *, symmetric: bool) -> Iterator[Recogn
     if not symmetric:
         yield from hinges(probe, metric, directions)
     scale = slope(pairs.scores, push)
-    bounds = [math.log(bound / float(pairs.scores.std())) for bound in SCALES]
-    if not scale > 0 or not bounds[0] < math.log(scale) < bounds[1]:
+    bounds = [bound / float(pairs.scores.std()) for bound in SCALES]
+    if not bounds[0] < scale < bounds[1]:
         return
-    fits: list[tuple[Recognised, Parameters, Sequence[Sequence[float]]]] = [
-        (Recognised(losses.load(name), both, symmetric=symmetric), temperature, [[0.0]])
-        for both in directions
-        for name in SOFTMAXES
-    ]
-    margins = [[0.0, 0.2 * float(pairs.scores.max() - pairs.scores.min())], [0.0, 0.0]]
+    for both in directions:
+        for name in SOFTMAXES:
+
+            def softmax(scale: float, name: str = name, both: bool = both) -> Recognised:
+                return Recognised(catalogue.class_in_file(name)(temperature=1 / scale), both, symmetric)
+
+            starts = [[scale * factor] for factor in (STARTS if both or symmetric else STARTS[:1])]
+            yield from fit(softmax, starts, bounds, probe)
+
+    def cosface(scale: float, margin: float) -> Recognised:
+        return Recognised(catalogue.class_in_file("cosface")(scale, max(margin, 0.0)), symmetric=symmetric)
+
+    def siglip(scale: float, threshold: float) -> Recognised:  # the score at which the logit is 0
+        return Recognised(catalogue.class_in_file("siglip")(scale, -threshold * scale), symmetric=symmetric)
+
+    margin = 0.2 * float(pairs.scores.max() - pairs.scores.min())
+    yield from fit(cosface, [[scale * factor, start] for start in (margin, 0.0) for factor in STARTS], bounds, probe)
     # If all negatives have small probabilities the slope is the scale; the bias is unknown.
-    biases = [[0.0, -0.5], [0.0, 0.0], [0.5, -1.0]]
-    fits += [
-        (Recognised(losses.load("cosface"), symmetric=symmetric), scale_and_margin, margins),
-        (Recognised(losses.load("siglip"), symmetric=symmetric), scale_and_bias, biases),
-    ]
-    for form, parameters, starts in fits:
-        recognised = fit(form, parameters, starts, scale, bounds, probe)
-        if recognised is not None:
-            yield recognised
+    starts = [[scale * step * factor, shift] for step, shift in ((1, 0.5), (1, 0.0), (1.6, 1.0)) for factor in STARTS]
+    yield from fit(siglip, starts, bounds, probe.corner(MAX_FITTED))
 
 
-def temperature(x: Sequence[float]) -> dict[str, float]:
-    """Return the temperature for the logarithm of the scale."""
-    return {"temperature": math.exp(-x[0])}
-
-
-def scale_and_margin(x: Sequence[float]) -> dict[str, float]:
-    """Return scale and margin for the logarithm of the scale and the margin."""
-    return {"scale": math.exp(x[0]), "margin": max(x[1], 0.0)}
-
-
-def scale_and_bias(x: Sequence[float]) -> dict[str, float]:
-    """Return scale and bias for the logarithm of the scale and the score at which the logit is 0, with a minus."""
-    return {"scale": math.exp(x[0]), "bias": x[1] * math.exp(x[0])}
-
-
-def fit(
-    form: Recognised,
-    parameters: Parameters,
-    starts: Sequence[Sequence[float]],
-    scale: float,
-    bounds: Sequence[float],
-    probe: Probe,
-) -> Recognised | None:
-    """Return the form with parameters fitted by least squares from several starts, or None if it differs.
+def fit(form: Form, starts: Sequence[Sequence[float]], bounds: Sequence[float], probe: Probe) -> Iterator[Recognised]:
+    """Yield the form with parameters fitted by least squares from several starts if it explains the probe.
 
     Args:
-        form: a loss with any parameters.
-        parameters: of the loss, from the logarithm of the scale and a further number.
-        starts: logarithm of the scale relative to the estimate, and the further number.
-        scale: the estimate.
-        bounds: of the logarithm of the scale.
+        form: a loss of the scale and perhaps a further number.
+        starts: of these parameters.
+        bounds: of the scale.
         probe: with the weights.
     """
     from scipy.optimize import least_squares  # not loaded by a count of a built-in loss
 
-    largest = float(probe.weights.abs().max())
-
-    def load(x: Sequence[float], digits: int = DIGITS[-1]) -> Recognised:
-        named = {name: float(f"{value:.{digits}g}") for name, value in parameters(x).items()}
-        named = {name: 0.0 if abs(value) < NOTHING else value for name, value in named.items()}
-        return replace(form, loss=losses.load(form.loss.name, named))
+    largest, logs = float(probe.weights.abs().max()), [math.log(bound) for bound in bounds]
 
     def residuals(x: np.ndarray) -> np.ndarray:
-        weights = load(x).weight(probe.pairs)
+        weights = form(math.exp(x[0]), *x[1:]).weight(probe.pairs)
         factor = (probe.weights * weights).sum() / weights.square().sum().clamp(min=1e-300)
         return ((probe.weights - factor * weights) / largest).nan_to_num(1e3, 1e3, 1e3).flatten().numpy()
 
-    for start in starts:
-        for factor in STARTS if form.both or len(start) > 1 else STARTS[:1]:
-            x = np.array([math.log(scale * factor) + start[0], *start[1:]])
-            x[0] = min(max(x[0], bounds[0]), bounds[1])
-            limits = ([bounds[0], -math.inf][: len(x)], [bounds[1], math.inf][: len(x)])
-            x = least_squares(residuals, x, bounds=limits, xtol=1e-15, ftol=1e-15, gtol=1e-15, max_nfev=60).x
-            for digits in DIGITS:
-                if (recognised := load(x, digits)).explains(probe):
-                    return recognised
-    return None
+    for scale, *further in starts:
+        x = [min(max(math.log(scale), logs[0]), logs[1]), *further]
+        limits = [[logs[0], *(-math.inf for _ in further)], [logs[1], *(math.inf for _ in further)]]
+        x = least_squares(residuals, x, bounds=limits, xtol=1e-15, ftol=1e-15, gtol=1e-15, max_nfev=60).x
+        fitted = form(math.exp(x[0]), *x[1:])
+        for digits in DIGITS:
+            rounded = {name: float(f"{value:.{digits}g}") for name, value in fitted.loss.parameters.items()}
+            rounded = {name: value if abs(value) > NOTHING else 0.0 for name, value in rounded.items()}
+            recognised = replace(fitted, loss=type(fitted.loss)(**rounded))
+            if recognised.explains(probe):
+                yield recognised
+                return
 
 
 def slope(scores: Tensor, push: Tensor) -> float:
@@ -213,13 +191,9 @@ def hinges(probe: Probe, metric: str, directions: Sequence[bool]) -> Iterator[Re
     margin = float((probe.value - (weights * pairs.scores).sum()) / push)
     if not 0 <= margin < math.inf:
         return
-    for name in ("triplet", "triplet_sh"):
-        built_in = TRIPLETS.get(metric, name) if name == "triplet" else name
-        for both in directions:
-            for wrapper in ("{}", "hardest_positive({})"):
-                for digits in DIGITS:
-                    loss = losses.load(wrapper.format(built_in), margin=float(f"{margin:.{digits}g}"))
-                    recognised = Recognised(loss, both)
-                    if recognised.explains(probe):
-                        yield recognised
-                        break
+    for name in (TRIPLETS.get(metric, "triplet"), "triplet_sh"):
+        for digits in DIGITS:
+            loss = catalogue.class_in_file(name)(float(f"{margin:.{digits}g}"))
+            for both in directions:
+                yield Recognised(loss, both)
+                yield Recognised(HardestPositive(loss), both)

@@ -1,70 +1,70 @@
 """Names of losses: built-in and third-party losses, sums and wrappers, such as `triplet+0.5*top_k(ntxent)`."""
 
-import importlib
 import itertools
 import math
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from cocos.base import user_code
 from cocos.base.errors import InputError, nearest
-from cocos.losses import catalogue, parameters
+from cocos.losses import catalogue, foreign, libraries, parameters
 from cocos.losses.base import Loss
 from cocos.losses.combined import WRAPPERS, Sum
-
-# Prefixes of libraries; a name with another prefix is the user's module or file.
-LIBRARIES = ("ce", "colpali", "lightly", "open_clip", "pml", "pylate", "st")
 
 
 @dataclass(frozen=True)
 class Spelling:
-    """A parsed name of a loss: a sum if `terms`, a wrapper `word` around a loss if `inner`, else one loss.
+    """A parsed name: a sum if it has `coefficients`, a wrapper if it has a `word`, else a single loss.
 
     Args:
         name: the one spelling of the loss, as in `Loss.name`.
         alias: the text of a single loss as it was written.
         word: name of a wrapper.
-        inner: the loss in a wrapper.
-        terms: coefficients and losses of a sum.
+        coefficients: of the terms of a sum.
+        parts: the terms, or the loss in the wrapper.
     """
 
     name: str
     alias: str = ""
     word: str = ""
-    inner: "Spelling | None" = None
-    terms: "tuple[tuple[float, Spelling], ...]" = ()
+    coefficients: tuple[float, ...] = ()
+    parts: "tuple[Spelling, ...]" = ()
 
-    @property
-    def parts(self) -> "list[tuple[str, Spelling]]":
-        """The losses in it, each with the prefix of its parameters."""
-        if self.inner is not None:
-            return [("" if self.inner.terms else f"{self.inner.name}.", self.inner)]
-        return [(f"{term.name}.", term) for _, term in self.terms]
+    def nodes(self, prefix: str = "") -> "list[tuple[str, Spelling]]":
+        """Return the wrappers and single losses in it, each with the prefix of its parameters."""
+        nodes = [] if self.coefficients else [(prefix, self)]
+        for part in self.parts:  # a sum in a wrapper has no prefix, its terms have their own
+            nodes += part.nodes(prefix if self.word and part.coefficients else f"{prefix}{part.name}.")
+        return nodes
 
-    @property
-    def own_names(self) -> set[str]:
-        """Names of the parameters of a wrapper itself."""
-        return parameters.fields_by_name(WRAPPERS[self.word]).keys() - {"loss"} if self.word else set()
+    def own_names(self) -> set[str] | None:
+        """Return the names of the parameters of a wrapper or a single loss; None for code, if any name may be one."""
+        if self.word:
+            return {*parameters.fields_by_name(WRAPPERS[self.word])} - {"loss"}
+        if is_library(self.name):
+            row = libraries.find_row(self.name)[1]
+            return (parse(row.built_in).parameter_names() or set()) | row.parameter_names
+        return None if ":" in self.name else parameters.accepted_names(catalogue.class_in_file(self.name))
 
     def parameter_names(self) -> set[str] | None:
         """Return the names of all parameters, with the prefixes of their losses; None if any name may be one."""
-        if not self.parts:
-            file = third_party_file(self.name)
-            return file.known(self.name) if file else parameters.accepted_names(catalogue.find_class(self.name))
-        names = self.own_names
-        for prefix, part in self.parts:
-            part_names = part.parameter_names()
-            if part_names is None:
-                return None
-            names |= {f"{prefix}{name}" for name in part_names}
-        return names
+        names_by_prefix = {prefix: node.own_names() for prefix, node in self.nodes()}
+        if None in names_by_prefix.values():
+            return None
+        return {f"{prefix}{name}" for prefix, names in names_by_prefix.items() for name in names or ()}
 
     def implied(self) -> dict[str, Any]:
         """Return the parameters that aliases imply, with the prefixes of their losses."""
-        if not self.parts:
-            return {} if third_party_file(self.name) else catalogue.implied_parameters(self.alias)
-        return {f"{prefix}{name}": value for prefix, part in self.parts for name, value in part.implied().items()}
+        implied = {prefix: catalogue.find(node.alias)[1] for prefix, node in self.nodes() if node.is_built_in}
+        return {f"{prefix}{name}": value for prefix, values in implied.items() for name, value in values.items()}
+
+    @property
+    def is_built_in(self) -> bool:
+        """Whether it is a single built-in loss."""
+        return not self.parts and ":" not in self.name
 
     def qualify(self, values: dict[str, Any]) -> dict[str, Any]:
         """Return the parameters by their full names: with the prefix of their loss, `scale` as `temperature`.
@@ -72,50 +72,43 @@ class Spelling:
         Raises:
             InputError: an unknown or ambiguous parameter, or one that is given twice.
         """
-        if not self.parts:
-            file = third_party_file(self.name)
-            if file:
-                return file.qualified(self.name, values)
-            return parameters.resolve_scale(self.name, catalogue.find_class(self.name), values)
-        wrapper_values, by_part = self.split(values)
-        for (prefix, part), part_values in zip(self.parts, by_part, strict=True):
-            wrapper_values |= {f"{prefix}{name}": value for name, value in part.qualify(part_values).items()}
-        return wrapper_values
+        qualified: dict[str, Any] = {}
+        for (prefix, node), own_values in zip(self.nodes(), self.distribute(values), strict=True):
+            renamed = own_values
+            if node.is_built_in:
+                renamed = parameters.resolve_scale(node.name, catalogue.class_in_file(node.name), own_values)
+            elif is_library(node.name):
+                renamed = libraries.rename(node.name, own_values)
+            qualified |= {f"{prefix}{name}": value for name, value in renamed.items()}
+        return qualified
 
-    def split(self, values: dict[str, Any]) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-        """Return the parameters of a wrapper itself, and those of each part without their prefixes."""
-        wrapper_values: dict[str, Any] = {}
-        by_part: list[dict[str, Any]] = [{} for _ in self.parts]
-        for name, value in values.items():
-            if name in self.own_names:
-                wrapper_values[name] = value
-                continue
-            index = self.find_part(name)
-            short_name = name.removeprefix(self.parts[index][0])
-            if short_name in by_part[index]:
-                raise InputError(f"parameter {self.parts[index][0]}{short_name} of {self.name} is given twice")
-            by_part[index][short_name] = value
-        return wrapper_values, by_part
-
-    def find_part(self, name: str) -> int:
-        """Return the index of the part to which a parameter belongs.
+    def distribute(self, values: dict[str, Any]) -> list[dict[str, Any]]:
+        """Return the parameters of each node by their own names.
 
         Raises:
-            InputError: no part has it, or more than one.
+            InputError: no node or more than one has a parameter, or it is given twice.
         """
-        if self.inner is not None:
-            return 0  # which refuses an unknown parameter
-        prefixed = [index for index, (prefix, _) in enumerate(self.parts) if name.startswith(prefix)]
-        if prefixed:
-            return prefixed[0]
-        accepted = [part.parameter_names() for _, part in self.parts]
-        indices = [i for i, names in enumerate(accepted) if names is None or name in names]
-        if not indices:
-            raise InputError(nearest(f"parameter of {self.name}", name, self.parameter_names() or ()))
-        if len(indices) > 1:
-            full_names = " or ".join(f"{self.parts[i][0]}{name}" for i in indices)
-            raise InputError(f"parameter {name!r} of {self.name}: more than one term has it; write {full_names}")
-        return indices[0]
+        nodes = self.nodes()
+        values_by_node: list[dict[str, Any]] = [{} for _ in nodes]
+        owners: dict[str, int] = {}
+        for index, (prefix, node) in enumerate(nodes):
+            names = node.own_names()
+            if names is None:  # code checks its own parameters
+                names = {name.removeprefix(prefix) for name in values if name.startswith(prefix)}
+            owners |= {f"{prefix}{name}": index for name in names}
+        for name, value in values.items():
+            full_names = [name] if name in owners else [full for full in owners if full.endswith(f".{name}")]
+            if not full_names:
+                raise InputError(nearest(f"parameter of {self.name}", name, owners))
+            if len(full_names) > 1:
+                terms = " or ".join(full_names)
+                raise InputError(f"parameter {name!r} of {self.name}: more than one term has it; write {terms}")
+            index = owners[full_names[0]]
+            short_name = full_names[0].removeprefix(nodes[index][0])
+            if short_name in values_by_node[index]:
+                raise InputError(f"parameter {full_names[0]} of {self.name} is given twice")
+            values_by_node[index][short_name] = value
+        return values_by_node
 
     def build(self, values: dict[str, Any]) -> Loss:
         """Build the loss.
@@ -123,20 +116,49 @@ class Spelling:
         Raises:
             InputError: an unknown, ambiguous or missing parameter, or a value out of range.
         """
-        if not self.parts:
-            file = third_party_file(self.name)
-            if file:
-                return file.load(self.name, values)
-            loss_class = catalogue.find_class(self.name)
-            values = self.implied() | parameters.resolve_scale(self.name, loss_class, values)
-            return parameters.build(self.name, loss_class, values)
-        wrapper_values, by_part = self.split(values)
-        built = [part.build(part_values) for (_, part), part_values in zip(self.parts, by_part, strict=True)]
-        if self.terms:
-            return Sum(tuple((c, loss) for (c, _), loss in zip(self.terms, built, strict=True)))
-        if "k" in self.own_names - wrapper_values.keys():
-            raise InputError(f"{self.name}: k: missing, expected a number of negatives, such as -p k=16")
-        return parameters.build(self.name, WRAPPERS[self.word], wrapper_values, loss=built[0])
+        return self.build_nodes(iter(self.distribute(values)))
+
+    def build_nodes(self, values_by_node: Iterator[dict[str, Any]]) -> Loss:
+        """Build the loss with the parameters of its nodes, in the order of `nodes`."""
+        values = {} if self.coefficients else next(values_by_node)
+        losses = [part.build_nodes(values_by_node) for part in self.parts]
+        if self.coefficients:
+            return Sum(tuple(zip(self.coefficients, losses, strict=True)))
+        if self.word:
+            return parameters.build(self.name, WRAPPERS[self.word], values, loss=losses[0])
+        if is_library(self.name):
+            return build_library_loss(self.name, values)
+        if ":" in self.name:
+            return foreign.as_loss(user_code.load(self.name, "loss"), self.name, values)
+        loss_class = catalogue.class_in_file(self.name)
+        return parameters.build(
+            self.name, loss_class, self.implied() | parameters.resolve_scale(self.name, loss_class, values)
+        )
+
+
+def is_library(name: str) -> bool:
+    """Return whether a name has the prefix of a library."""
+    return name.partition(":")[0].strip().lower() in libraries.VERSIONS and ":" in name
+
+
+def build_library_loss(name: str, values: dict[str, Any]) -> Loss:
+    """Return the built-in loss of a library's name, with the library's defaults.
+
+    Raises:
+        InputError: as `Spelling.build`.
+
+    Examples:
+        >>> build_library_loss("colpali:BiSigmoidLoss", {"scale": 20})
+        SigLIP(scale=20.0, bias=0.0)
+    """
+    name, row = libraries.find_row(name)
+    built_in, values, metric = libraries.translate(name, values)
+    spelling = parse(built_in)
+    loss = spelling.build(spelling.qualify(dict(row.defaults)) | spelling.qualify(values))
+    note = f"{name} is counted as {loss!r}, with the defaults of {libraries.VERSIONS[name.partition(':')[0]]}"
+    notes = (*loss.notes, f"{note}; {row.note}" if row.note else note)
+    loss.set_attributes(notes=notes, metric=metric or loss.metric)
+    return loss
 
 
 def parse(text: str) -> Spelling:
@@ -150,21 +172,22 @@ def parse(text: str) -> Spelling:
         'triplet_sh+0.5*top_k(ntxent)'
     """
     text = text.strip() if ":" in text else text.strip().replace("++", "pp")  # as in VSE++
-    parts = [] if Path(text.rpartition(":")[0]).is_file() else split_sum(text)  # a path may contain a plus
+    is_path = Path(text.rpartition(":")[0]).is_file()  # which may contain a plus
+    parts = [] if is_path else split_sum(text)
     if len(parts) > 1 or (parts and "*" in blank_parentheses(text)):
-        terms = tuple(parse_term(text, part) for part in parts)
-        names = [term.name for _, term in terms]
-        for name in names:
-            if names.count(name) > 1:
-                raise InputError(f"loss {text!r}: {name} twice, expected once; add up its coefficients")
-        return Spelling("+".join(("" if c == 1 else f"{c:.15g}*") + term.name for c, term in terms), terms=terms)
+        coefficients, terms = zip(*(parse_term(text, part) for part in parts), strict=True)
+        names = [term.name for term in terms]
+        if len(set(names)) < len(names):
+            raise InputError(f"loss {text!r}: a term twice, expected once; add up its coefficients")
+        return Spelling(Sum.spell(coefficients, names), coefficients=coefficients, parts=terms)
     call = re.fullmatch(r"([a-z_-]+)\s*\((.*)\)", text, re.IGNORECASE)
     word = call[1].lower().replace("-", "_") if call else ""
     if call and word in WRAPPERS:
         inner = parse(call[2])
-        return Spelling(f"{word}({inner.name})", word=word, inner=inner)
-    file = third_party_file(text)
-    return Spelling(file.canonical(text) if file else catalogue.find_file(text), alias=text)
+        return Spelling(f"{word}({inner.name})", word=word, parts=(inner,))
+    if is_library(text):
+        return Spelling(libraries.find_row(text)[0])
+    return Spelling(text if ":" in text else catalogue.find_file(text), alias=text)
 
 
 def split_sum(text: str) -> list[str]:
@@ -197,11 +220,3 @@ def parse_term(text: str, part: str) -> tuple[float, Spelling]:
             f"loss {text!r}: term {part.strip()!r}, expected a loss, or a number above 0 times one, like 0.5*ntxent"
         )
     return coefficient, parse(name)
-
-
-def third_party_file(name: str) -> Any:
-    """Return the module that reads the name of a third-party loss, None for a built-in loss."""
-    if ":" not in name:
-        return None
-    file = "libraries" if name.partition(":")[0].strip().lower() in LIBRARIES else "foreign"
-    return importlib.import_module(f"cocos.losses.{file}")

@@ -13,7 +13,6 @@ from torch import Tensor, nn
 from cocos import losses
 from cocos.embeddings import Embeddings
 from cocos.embeddings.scores import Pairs, euclidean
-from cocos.losses import libraries
 from cocos.monitor.calls import Named, Seen, embeddings_of
 from cocos.monitor.products import without_gradient
 
@@ -45,7 +44,7 @@ def recogniser(module: nn.Module) -> Recogniser | None:
     package = cls.__module__.partition(".")[0]
     known = READERS.get(f"{package}.{cls.__name__}")
     if package == "pytorch_metric_learning":
-        found = libraries.from_instance(module)
+        found = losses.library_loss(module)
         known = partial(_of_pml, found) if found is not None else None
     if known is None:
         return None

@@ -14,19 +14,16 @@ NOTES = (
     "A loss of a library: --loss pml:CircleLoss, open_clip:ClipLoss, lightly:NTXentLoss, "
     "st:MultipleNegativesRankingLoss.",
     'A loss of selected negatives: --loss "top_k(ntxent)" -p k=16; skip_k, semi_hard.',
-    "Losses without negatives (vicreg, barlow_twins, w_mse, byol, simsiam): cocos evaluate FILE measures alignment, "
-    "uniformity and effective rank.",
 )
 
 
-def table(entries: list[dict], unspecified: dict[str, str], beyond: dict[str, str]) -> Table:
+def table(entries: list[dict], uncountable: dict[str, str]) -> Table:
     """List losses, given by `entry`, by family with their parameters; below, why others are not implemented."""
     rows = []
     for loss in sorted(entries, key=lambda loss: (loss["family"], loss["name"])):
         parameters = ", ".join(f"{name}={value}" for name, value in loss["parameters"].items())
         rows.append((loss["name"], loss["family"], parameters or "none"))
-    reasons = [f"{name}: unspecified, {reason}" for name, reason in unspecified.items()]
-    reasons += [f"{names.split()[0]}: not a function of the scores; {reason}" for names, reason in beyond.items()]
+    reasons = [f"{name}: {reason}" for name, reason in uncountable.items()]
     head = (f"{len(rows)} losses with the default parameters of their papers",)
     return Table(("loss", "family", "parameters"), tuple(rows), head, (*reasons, *NOTES), left=True)
 

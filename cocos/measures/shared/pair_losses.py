@@ -14,8 +14,9 @@ from cocos.embeddings import Embeddings, Side
 from cocos.embeddings.sampling import Batch
 from cocos.embeddings.scores import pairs
 from cocos.embeddings.teachers import Teacher
-from cocos.losses.foreign import ROLES, ForeignLoss, literal, parameters_of, takes_any
-from cocos.losses.spelling import LIBRARIES
+from cocos.losses.foreign import ROLES, ForeignLoss, parameters_of, takes_any
+from cocos.losses.libraries import VERSIONS
+from cocos.losses.parameters import literal
 
 # Names of a parameter of a function for the hard negatives of its queries, (Q, K, D).
 NEGATIVES = ("negatives", "negative", "hard_negatives", "hard_negative")
@@ -195,7 +196,7 @@ def sides(loss: Any, given: dict[str, Any] | None = None) -> Sides:
 
 def _named(spelling: str, given: dict[str, Any]) -> Sides:
     """Make it of a name: code of the user's that has two sides is called as it is."""
-    if ":" not in spelling or spelling.partition(":")[0].lower() in LIBRARIES or set("+*(") & set(spelling):
+    if ":" not in spelling or spelling.partition(":")[0].lower() in VERSIONS or set("+*(") & set(spelling):
         return sides(losses.load(spelling, given))
     target, left = user_code.load(spelling, "loss"), given
     if isinstance(target, type):
