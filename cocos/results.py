@@ -17,7 +17,6 @@ from cocos.base import writing
 from cocos.base.errors import InputError, UnsafeFile, nearest, unreachable
 from cocos.counting import shares
 from cocos.counting.slices import concat
-from cocos.embeddings.matrices import Mapped
 
 __all__ = ["concat", "open", "save"]
 
@@ -144,13 +143,9 @@ def save(data: xr.Dataset | Mapping[str, xr.Dataset], path: Path) -> Path:
 
 
 def _reproducible(data: xr.Dataset) -> xr.Dataset:
-    """Sort the attributes, and hash a mapped file, so that equal results are equal bytes."""
-    attrs = dict(sorted(data.attrs.items()))
-    if "checkpoint_mapped" in attrs:
-        size, time = map(int, attrs.pop("checkpoint_mapped").split())
-        attrs["checkpoint_sha256"] = Mapped(Path(attrs["checkpoint_path"]), size, time).sha256()
+    """Sort the attributes, so that equal results are equal bytes."""
     data = data.copy(deep=False)
-    data.attrs = attrs
+    data.attrs = dict(sorted(data.attrs.items()))
     return data
 
 
@@ -235,5 +230,3 @@ def check_attributes(path: Path, attrs: Mapping[str, Any]) -> None:
             json.loads(attrs[name])
         except (TypeError, ValueError, RecursionError):
             raise InputError(f"{path} is no result of cocos, or a damaged one: {name} is not valid JSON") from None
-    if "checkpoint_mapped" in attrs:  # `save` hashes the file that it names
-        raise UnsafeFile(f"{path}: it asks for the hash of another file")

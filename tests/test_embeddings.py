@@ -1,8 +1,6 @@
 """Embeddings, scores and pairs: what goes in is checked, and what comes out is the definition."""
 
-import hashlib
 import math
-import os
 import re
 
 import numpy as np
@@ -12,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import cocos
-from cocos import Embeddings, InputError, Pairs, measures, results
+from cocos import Embeddings, InputError, Pairs, measures
 from cocos.checkpoints.formats import embeddings as files
 from cocos.embeddings import matrices, scores
 from cocos.embeddings.sampling import Batch
@@ -214,49 +212,29 @@ def test_an_unknown_metric_or_rule_is_named():
         scores.pairs(embeddings, same_group="drop")
 
 
-def test_a_memory_map_is_read_where_it_is_and_must_stay_as_it_is(tmp_path):
-    """Neither converted, nor copied to be checked; `unchanged` compares size and time of the file."""
+def test_memory_map_is_not_copied(tmp_path):
     values = np.random.default_rng(0).normal(size=(40, 6)).astype(np.float32)
     np.save(tmp_path / "rows.npy", values)
     rows = np.load(tmp_path / "rows.npy", mmap_mode="r")
-    for found in (Embeddings(rows[:20], rows[20:]), Embeddings.labelled(rows, np.arange(40) // 4)):
-        assert found.query.data_ptr() == rows.ctypes.data and [each.path.name for each in found.mapped] == ["rows.npy"]
-        found.unchanged()
-        assert found.flip().mapped == found.single("q2c").mapped == found.mapped
-        assert not found.to(dtype=torch.float64).mapped
-    os.utime(tmp_path / "rows.npy", ns=(0, found.mapped[0].time + 1))
-    with pytest.raises(InputError, match=r"rows.npy changed while it was read; wait until it is written"):
-        found.unchanged()
-    (tmp_path / "rows.npy").unlink()
-    with pytest.raises(InputError, match=r"rows.npy changed while it was read"):
-        found.unchanged()
+    for embeddings in (Embeddings(rows[:20], rows[20:]), Embeddings.labelled(rows, np.arange(40) // 4)):
+        assert embeddings.query.data_ptr() == rows.ctypes.data
 
 
 @pytest.mark.parametrize("order", ["C", "F"])
-def test_large_members_of_an_npz_are_mapped_and_count_as_small_ones_that_are_read(tmp_path, monkeypatch, order):
-    """The sha256 of a file that is mapped is taken where a result is saved, if the file is still the same."""
+def test_large_members_of_npz_are_mapped(tmp_path, monkeypatch, order):
     generator = np.random.default_rng(0)
     sides = {name: generator.normal(size=(60, 8)).astype(np.float32, order=order) for name in ("query", "candidate")}
     path = tmp_path / "two.npz"
     np.savez(path, **sides)
-    read = cocos.open(path)
-    right = measures.count(read, "ntxent", batch_size=20)
+    in_memory = measures.count(cocos.open(path), "ntxent", batch_size=20)
     monkeypatch.setattr(files, "MIN_MAPPED", 0)
     mapped = cocos.open(path)
-    assert isinstance(mapped.embed(device="cpu").mapped[0], matrices.Mapped) and not mapped.sha256
-    assert "its sha256 is not taken, save where a result is saved" in mapped.notes[-1]
-    found = measures.count(mapped, "ntxent", batch_size=20)
-    for name in right.data_vars:
-        np.testing.assert_array_equal(found[name], right[name])
-    saved = results.open(results.save(found, tmp_path / "a.nc"))
-    assert saved.attrs["checkpoint_sha256"] == read.sha256 == hashlib.sha256(path.read_bytes()).hexdigest()
-    assert "checkpoint_mapped" not in saved.attrs and found.attrs["checkpoint_sha256"] == ""
+    assert not mapped.sha256 and "sha256 is not taken" in mapped.notes[-1]
+    dataset = measures.count(mapped, "ntxent", batch_size=20)
+    for name in in_memory.data_vars:
+        np.testing.assert_array_equal(dataset[name], in_memory[name])
     np.savez_compressed(tmp_path / "packed.npz", **sides)
-    assert not cocos.open(tmp_path / "packed.npz").mapped
-    os.utime(path, ns=(0, mapped.mapped[0].time + 1))
-    for call in (lambda: measures.count(mapped, "ntxent"), lambda: results.save(found, tmp_path / "b.nc")):
-        with pytest.raises(InputError, match=r"two.npz changed while it was read"):
-            call()
+    assert cocos.open(tmp_path / "packed.npz").sha256
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])

@@ -130,14 +130,6 @@ def test_broken_json_attribute_is_refused(copied, name, value):
         results.open(path)
 
 
-def test_request_for_hash_is_unsafe(copied):
-    path = copied("run.nc")
-    with h5py.File(path, "a") as file:
-        file.attrs.update({"checkpoint_mapped": "7 7", "checkpoint_path": "/etc/passwd"})
-    with pytest.raises(UnsafeFile, match="hash"):
-        results.open(path)
-
-
 def test_header_of_store_is_checked_alike(tmp_path):
     header = {"cocos": "0.1.0", "loss": "ntxent", "loss_parameters": DEEP, "eps": 0.01}
     path = tmp_path / "a.jsonl"

@@ -18,7 +18,6 @@ from cocos.checkpoints.files import File
 from cocos.data import Source
 from cocos.data.training_set import Items
 from cocos.embeddings import Embeddings
-from cocos.embeddings.matrices import Mapped
 from cocos.embeddings.scored import Scores
 from cocos.embeddings.stored import Stored
 
@@ -71,7 +70,6 @@ class Checkpoint:
         trained_with: built-in loss of the training, if recorded.
         begin_with: loss to start with if none is recorded.
         notes: messages about how the file was read.
-        mapped: the mapped file, if any; its sha256 is computed when a result is saved.
         rows: split -> texts and pictures of the rows, or None if unknown; None: those of `training`.
         encoder: builds the frozen encoder; None for embeddings.
         training: training data, recorded or given.
@@ -100,7 +98,6 @@ class Checkpoint:
     trained_with: str | None = None
     begin_with: str = "ntxent"
     notes: tuple[str, ...] = ()
-    mapped: tuple[Mapped, ...] = ()
     rows: Callable[[str], Items | None] | None = None
     encoder: Callable[[], nn.Module] | None = None
     training: Source | None = None
@@ -247,7 +244,7 @@ class Checkpoint:
         return self.one_direction and loss.name == self.trained_with
 
     def identity(self) -> dict[str, str]:
-        """Return the provenance: path, sha256 and format; size and time of a mapped file; the data."""
+        """Return the provenance: path, sha256 and format; the data."""
         attributes: dict[str, Any] = {
             "checkpoint_path": os.fsencode(self.path).decode("utf-8", "replace"),
             "checkpoint_sha256": self.sha256,
@@ -255,8 +252,6 @@ class Checkpoint:
         }
         if self.dims is not None:
             attributes["checkpoint_dims"] = self.dims
-        if self.mapped:
-            attributes["checkpoint_mapped"] = f"{self.mapped[0].size} {self.mapped[0].time}"
         if self.training is not None:
             attributes |= {"data_path": str(self.training.path or ""), "data_kind": self.training.kind}
         return attributes

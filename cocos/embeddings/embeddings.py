@@ -15,11 +15,9 @@ from cocos.embeddings import annotations, teachers
 from cocos.embeddings import marks as pair_marks
 from cocos.embeddings.annotations import EACH_ITS_OWN_POSITIVE, READ_AS_LABELLED, Groups, Pictures, number_texts
 from cocos.embeddings.matrices import (
-    Mapped,
     check_dims,
     check_finite,
     check_joint,
-    mapped_files,
     matrix,
     norms_and_projections,
     variances,
@@ -118,7 +116,6 @@ class Embeddings:
         pictures: (of the queries, of the candidates), each uint8 (N, height, width, 3), or N paths; either may be None.
         candidate_negatives: (C, K) hard negatives of the candidates as queries.
         notes: sentences to report with every result.
-        mapped: files that the rows are mapped from, in addition to the files of `numpy.memmap` arrays.
         marks: labels of pairs by name, see `cocos.marks.of`.
         teacher: scores of a teacher, (Q, C) or (Q, 1 + K), or rows of both sides, see `cocos.embeddings.teachers.of`.
         grades: (n,) of row i of the queries and row i of the candidates, for losses of graded pairs (CoSENT).
@@ -148,7 +145,6 @@ class Embeddings:
     directions: tuple[str, ...]
     shared: bool
     notes: tuple[str, ...]
-    mapped: tuple[Mapped, ...]
     marks: Mapping[str, pair_marks.Mark]
     teacher: Teacher | None
     grades: Tensor | None
@@ -167,7 +163,6 @@ class Embeddings:
         pictures: Any = None,
         candidate_negatives: Any = None,
         notes: Sequence[str] = (),
-        mapped: Sequence[Mapped] = (),
         marks: Mapping[str, Any] | None = None,
         teacher: Any = None,
         grades: Any = None,
@@ -176,7 +171,6 @@ class Embeddings:
         logq: Any = None,
         query_logq: Any = None,
     ):
-        mapped = tuple(dict.fromkeys((*mapped, *mapped_files(query, candidate))))
         query, candidate = matrix("query", query), matrix("candidate", candidate)
         check_joint(query, candidate)
         grades = annotations.grades(grades, len(query), len(candidate))
@@ -236,7 +230,7 @@ class Embeddings:
             groups = query_group, candidate_group
             teacher = teachers.of(teacher, len(query), len(candidate), negatives, groups).to(query)
         marks = pair_marks.each(marks, len(query), len(candidate))
-        vars(self).update(sides=sides, directions=directions, shared=shared, notes=notes, mapped=mapped, marks=marks)
+        vars(self).update(sides=sides, directions=directions, shared=shared, notes=notes, marks=marks)
         vars(self).update(teacher=teacher, grades=grades)
         self._check_rows()
         if not shared and directions not in PROXY_DIRECTIONS:
@@ -329,11 +323,6 @@ class Embeddings:
         """The groups of both sides, numbered and counted."""
         return self.kept("groups", (self.query_group, self.candidate_group), Groups.number)
 
-    def unchanged(self) -> None:
-        """Refuse mapped files that were written to since: to be called before and after each pass over the rows."""
-        for file in self.mapped:
-            file.unchanged()
-
     def marked(self, labels: Mapping[str, Any] | None) -> "Embeddings":
         """Return the same set with other pair labels, by their names: see `cocos.marks.of`; None: no labels."""
         return self.unchecked(marks=pair_marks.each(labels, len(self.query), len(self.candidate)))
@@ -357,7 +346,7 @@ class Embeddings:
     ) -> "Embeddings":
         """Return the embeddings of two sides without any check, such as rows that autograd follows."""
         embeddings = object.__new__(cls)
-        vars(embeddings).update(sides=(query, candidate), directions=("q2c", "c2q"), shared=False, notes=(), mapped=())
+        vars(embeddings).update(sides=(query, candidate), directions=("q2c", "c2q"), shared=False, notes=())
         vars(embeddings).update(marks={}, teacher=teacher, grades=grades)
         return embeddings
 
@@ -402,11 +391,10 @@ class Embeddings:
             raise InputError("queue: proxies are candidates of every batch already; leave one of them out")
         if queue is not None and not (isinstance(queue, tuple) and len(queue) == 2):
             raise InputError("queue: rows of a labelled set have classes: give queue_group")
-        mapped = mapped_files(embeddings, proxies)
         embeddings = matrix("embeddings", embeddings)
         ids = number_texts({"labels": labels, "proxy_labels": proxy_labels})
         labels = annotations.groups("labels", ids["labels"], "embeddings", len(embeddings))
-        options = {"names": names, "pictures": pictures, "mapped": mapped, "notes": notes, "marks": marks}
+        options = {"names": names, "pictures": pictures, "notes": notes, "marks": marks}
         if proxies is None:
             return cls(embeddings, embeddings, labels, labels, ("s2s",), shared=True, queue=queue, **options)
         proxies = matrix("proxies", proxies)
@@ -467,7 +455,7 @@ class Embeddings:
         if self.candidate is self.query:
             sides = sides[0], replace(sides[1], rows=sides[0].rows)
         notes = (*self.notes, f"the first {dims} of {width} dimensions of each row")
-        return self.unchecked(sides=sides, notes=notes, mapped=(), _kept={})
+        return self.unchecked(sides=sides, notes=notes, _kept={})
 
     def unchecked(self, **values: object) -> "Embeddings":
         """Return the same set with other values of some fields, without a second check."""
@@ -487,7 +475,7 @@ class Embeddings:
 
     def replace(self, **values: Any) -> "Embeddings":
         """Return the embeddings of the same arguments with other values of some, checked again."""
-        names = ("directions", "shared", "names", "pictures", "notes", "mapped", "marks", "teacher", "grades")
+        names = ("directions", "shared", "names", "pictures", "notes", "marks", "teacher", "grades")
         return Embeddings(**{name: getattr(self, name) for name in (*SIDE_FIELDS, *names)} | values)
 
     def to(self, device: torch.device | str | None = None, dtype: torch.dtype | None = None) -> "Embeddings":
@@ -500,7 +488,6 @@ class Embeddings:
             sides=(self.sides[0].to(query), self.sides[1].to(candidate)),
             teacher=self.teacher and self.teacher.to(query),
             grades=None if self.grades is None else self.grades.to(query.device),
-            mapped=(),
             _kept={},
         )
         if torch.finfo(query.dtype).max < torch.finfo(self.query.dtype).max:
@@ -515,7 +502,6 @@ class Embeddings:
             teacher=self.teacher and self.teacher.rows(query_index, candidate_index),
             grades=None if self.grades is None else self.grades[query_index],
             notes=(),
-            mapped=(),
             marks={},
             _kept={},
         )

@@ -1,11 +1,7 @@
-"""Matrices of embeddings: their checks, the norms and projections of their rows, and their memory maps."""
+"""Matrices of embeddings: their checks, and the norms and projections of their rows."""
 
-import hashlib
-import os
 import warnings
-from dataclasses import dataclass
 from numbers import Integral
-from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
@@ -17,55 +13,6 @@ from cocos.base.errors import InputError, NotFinite, rows
 FLOAT_DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 ENTRIES_AT_ONCE = 2**18  # entries that are read at once, so that they stay in the cache of the processor
 PROJECTED_COLUMNS = 32  # leading columns that `Embeddings.projections` reads
-
-
-@dataclass(frozen=True)
-class Mapped:
-    """A memory-mapped file, which must not change while it is read.
-
-    Args:
-        path: of the file.
-        size: bytes, when it was mapped.
-        time: of its last change, in nanoseconds since 1970.
-    """
-
-    path: Path
-    size: int
-    time: int
-
-    @classmethod
-    def current(cls, path: str | os.PathLike[str]) -> "Mapped":
-        """Describe the current file."""
-        status = os.stat(path)
-        return cls(Path(path), status.st_size, status.st_mtime_ns)
-
-    def unchanged(self) -> None:
-        """Refuse a file that was written to since it was mapped."""
-        try:
-            same = Mapped.current(self.path) == self
-        except OSError:
-            same = False
-        if not same:
-            raise InputError(f"{self.path} changed while it was read; wait until it is written, and try again")
-
-    def sha256(self) -> str:
-        """Return the hash of the file, which must not have changed."""
-        with self.path.open("rb") as stream:
-            digest = hashlib.file_digest(stream, "sha256").hexdigest()
-        self.unchanged()
-        return digest
-
-
-def mapped_files(*matrices: object) -> tuple[Mapped, ...]:
-    """Return each file that is mapped by arrays, or by arrays of which they are views."""
-    files = []
-    for values in matrices:
-        array = values
-        while isinstance(array, np.ndarray) and getattr(array, "filename", None) is None:
-            array = array.base
-        if isinstance(array, np.memmap):
-            files.append(Mapped.current(array.filename))
-    return tuple(dict.fromkeys(files))
 
 
 def matrix(name: str, values: Any) -> Tensor:

@@ -143,7 +143,6 @@ class Scores:
     directions = (DIRECTION,)
     shared = proxies = is_queued = False
     negatives = candidate_negatives = candidate_variance = grades = pictures = queue = None
-    mapped = ()
     metric = "given"  # name of the scores
 
     @property

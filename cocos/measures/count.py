@@ -414,14 +414,12 @@ class Counting:
         """Count for each run; runs that read the same scores share them."""
         groups: dict[tuple, list[int]] = {}
         for place, run in enumerate(runs):
-            run.embeddings.unchanged()
             groups.setdefault(self._key(run), []).append(place)
         found: dict[int, QueryRecords] = {}
         for done, places in enumerate(groups.values()):
             some, shown = [runs[place] for place in places], within(report, done, len(groups))
             found.update(zip(places, self._in_chunks(some, shown), strict=True))
         for place, run in enumerate(runs):
-            run.embeddings.unchanged()
             for name, _, second in run.sides:
                 for part in found[place].records[name]:
                     part["query_group"] = run.groups(part["query_index"], second)

@@ -119,8 +119,7 @@ def concatenated(members: Sequence[Embeddings], metric: str) -> Embeddings:
 
     query = joined([each.query for each in members])
     candidate = query if first.shared else joined([each.candidate for each in members])
-    files = tuple(file for each in members for file in each.mapped)
-    return first.replace(query=query, candidate=candidate, negatives=None, candidate_negatives=None, mapped=files)
+    return first.replace(query=query, candidate=candidate, negatives=None, candidate_negatives=None)
 
 
 def origin(checkpoint: Checkpoint | None, split: str | None) -> tuple[dict, list[str]]:
@@ -421,8 +420,6 @@ def evaluate(
         more = embedded(distractors, split_of(distractors, None), where, progress).without_queue()
         opened.append(more)
         embeddings = _with_distractors(embeddings, more, metric)
-    for each in opened:
-        each.unchanged()
     sides = _MatchedRows.of(embeddings, samples)
     visits = list(_visits(embeddings, sides, folds, corpus=unjudged > 0))
     records, singles, asking = _run_visits(visits, metric, ks, progress)
@@ -441,8 +438,6 @@ def evaluate(
         records = {condition: values | found["without"] for condition, values in records.items()}
         names, asking = (*names, *among.directions), asking | theirs
         rows_of_sides.append((samples, 0))
-    for each in opened:
-        each.unchanged()
     queries = [sum(values["queries"] for values in folded) for folded in records["without"].values()]
     sizes = {
         "left_out": [rows - number for (rows, _), number in zip(rows_of_sides, queries, strict=True)],

@@ -203,7 +203,6 @@ def verification(
     spread = health.of(embeddings, metric)
     loud = health.meaningless(embeddings, metric)
     costs = Costs(prior, miss_cost, false_accept_cost)
-    embeddings.unchanged()
     asked: _Decisions = _AllPairs(embeddings, metric)
     if trials is not None:
         asked = _ListedPairs(embeddings, metric, _read_trials(trials, embeddings))
@@ -213,7 +212,6 @@ def verification(
     found["accuracy"], thresholds["accuracy"] = 100 * float(right.mean()) if len(right) else math.nan, math.nan
     deviation = dict.fromkeys(found, math.nan)
     deviation["accuracy"] = 100 * float(right.std()) if len(right) else math.nan
-    embeddings.unchanged()
     where, notes = origin(checkpoint, split)
     targets, impostors = accepted.totals
     if few := [rate for rate in FALSE_ACCEPT_RATES if not accepted.allowed(rate)]:

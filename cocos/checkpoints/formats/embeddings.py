@@ -31,7 +31,7 @@ WRITTEN_SUFFIXES = (".npz", ".safetensors")
 MIN_MAPPED = 2**30
 # Header of a member of a zip archive: its mark, and the lengths of its name and extra field.
 LOCAL_HEADER = struct.Struct("<4s22xHH")
-NOT_HASHED = "{} is mapped, not read: its sha256 is not taken, save where a result is saved"
+NOT_HASHED = "{} is mapped, not read, and its sha256 is not taken"
 MAX_NOTES, MAX_NOTE = 8, 500  # notes of the provenance that are shown, and characters of one
 MAX_NAME = 300  # characters of a name that is written: names are shown, not encoded again
 THUMBNAIL = 64  # pixels of a side
@@ -257,7 +257,8 @@ def load(file: File, data=None) -> Checkpoint:
         contents["read as"] = "; ".join(embeddings.notes)
     if provenance:
         contents["provenance"] = plain(provenance)
-    if embeddings.mapped:
+    is_mapped = any(isinstance(array, np.memmap) for array in arrays.values())
+    if is_mapped:
         notes.append(NOT_HASHED.format(path))
     embedder = holding(path, "embeddings", lambda: embeddings)
 
@@ -268,8 +269,7 @@ def load(file: File, data=None) -> Checkpoint:
     settings = recorded_loss(provenance) or recorded.read_file(file)
     return Checkpoint(
         path=path,
-        sha256="" if embeddings.mapped else file.sha256,
-        mapped=embeddings.mapped,
+        sha256="" if is_mapped else file.sha256,
         format="embeddings",
         contents=contents,
         embedder=embedder,

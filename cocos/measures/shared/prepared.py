@@ -344,7 +344,6 @@ def passes(
     Yields:
         The directions of a view; the query rows of each batch; and the result of each reader.
     """
-    run.embeddings.unchanged()
     made = []
     for stack in run.stacks():
         large = max(math.prod(batch.sizes) for batch in stack) > LINES_TILE
@@ -356,7 +355,6 @@ def passes(
             shown = within(report, done * len(groups) + place, len(made) * len(groups))
             found += engine.run(view, group, tile=lines and lines(view), progress=shown)
         yield names, asking, found
-    run.embeddings.unchanged()
 
 
 def threads(number: int) -> contextlib.AbstractContextManager:
