@@ -105,24 +105,16 @@ def test_every_repr_is_one_line_without_tensors(tmp_path):
 
 
 def test_pictures_of_a_file_stay_in_its_folder(tmp_path):
-    inside = tmp_path / "inside"
-    inside.mkdir()
-    Image.fromarray(np.full((400, 300, 3), 7, dtype=np.uint8)).save(inside / "a.png")
-    (inside / "out.png").symlink_to(tmp_path / "b.png")
-    Image.fromarray(np.zeros((4, 4, 3), dtype=np.uint8)).save(tmp_path / "b.png")
-    (inside / "loop.png").symlink_to("loop.png")
-    paths = (str(inside / "a.png"), "", *(str(inside / name) for name in ("out.png", "none.png", "loop.png")))
-    assert (
-        annotations.picture(paths, 0, inside).shape == (256, 192, 3) and annotations.picture(paths, 1, inside) is None
-    )
-    for row, sentence in ((2, "outside of"), (3, "none.png"), (4, "loop.png")):
-        with pytest.raises(InputError, match=sentence):
-            annotations.picture(paths, row, inside)
+    Image.fromarray(np.full((400, 300, 3), 7, dtype=np.uint8)).save(tmp_path / "a.png")
+    paths = (str(tmp_path / "a.png"), "", str(tmp_path / "none.png"))
+    assert annotations.picture(paths, 0).shape == (256, 192, 3) and annotations.picture(paths, 1) is None
+    with pytest.raises(InputError, match=r"none\.png"):
+        annotations.picture(paths, 2)
     for path in ("../b.png", "/etc/passwd", "C:\\a.png", "a/../../b.png", "a\n.png"):
         given = {"query_image": np.array([path, "a.png"])}
-        np.savez(inside / "rows.npz", query=rows(2), candidate=rows(2, seed=1), **given)
+        np.savez(tmp_path / "rows.npz", query=rows(2), candidate=rows(2, seed=1), **given)
         with pytest.raises(InputError, match="expected a path inside of the folder of the file"):
-            cocos.open(inside / "rows.npz")
+            cocos.open(tmp_path / "rows.npz")
 
 
 @pytest.mark.parametrize(

@@ -111,8 +111,8 @@ def read_items(side: str, values: Any) -> Any:
     """Return texts as a tuple, and other rows unchanged."""
     if isinstance(values, str | bytes | Mapping) or not hasattr(values, "__getitem__"):
         raise InputError(f"{side} is {type(values).__name__}, expected rows: texts, an array or a tensor")
-    if (texts := annotations.texts(values)) is not None:
-        return tuple(annotations.decode_texts(side, texts))
+    if (texts := annotations.texts(side, values)) is not None:
+        return tuple(texts)
     if isinstance(values, np.ndarray) and values.dtype.kind not in "fiub":
         raise InputError(f"{side} is an array of {values.dtype}, expected numbers, or texts")
     return values

@@ -1,6 +1,5 @@
-"""Checks of what describes the rows of embeddings: group ids, names, pictures, hard negatives, grades."""
+"""Checks of the annotations of rows: group ids, names, pictures, hard negatives, grades."""
 
-import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,31 +16,20 @@ MAX_SIDE = 256  # pixels of the longer side of a picture in a figure
 Picture = npt.NDArray[np.uint8]  # (height, width, 3)
 Pictures = Picture | tuple[str, ...]  # (N, height, width, 3) uint8, or N paths; an empty path is no picture
 
-READ_AS_LABELLED = (
-    "query and candidate are the same rows with the same groups: read as a labelled set, in which no sample is its own "
-    "candidate (embeddings=, labels= say so)"
-)
+READ_AS_LABELLED = "query and candidate are the same rows and groups: read as a labelled set (embeddings=, labels=)"
 EACH_ITS_OWN_POSITIVE = (
-    "query and candidate are the same rows, and no two of them share a group: each is the only positive of itself "
-    "(embeddings=, labels= are for a labelled set)"
+    "query and candidate are the same rows, no two in one group: each is the only positive of itself"
 )
 
 
 @dataclass(frozen=True, eq=False)
 class Groups:
-    """The groups of both sides as numbers 0 to G - 1 in ascending order of their ids, on the CPU.
+    """The groups of both sides as numbers 0 to G - 1 in ascending order of their ids, on the CPU."""
 
-    Args:
-        query: (Q,) number of the group of each query.
-        candidate: (C,) number of the group of each candidate.
-        queries: (G,) queries in each group.
-        candidates: (G,) candidates in each group.
-    """
-
-    query: Tensor
-    candidate: Tensor
-    queries: Tensor
-    candidates: Tensor
+    query: Tensor  # (Q,) number of the group of each query
+    candidate: Tensor  # (C,) number of the group of each candidate
+    queries: Tensor  # (G,) queries in each group
+    candidates: Tensor  # (G,) candidates in each group
 
     @classmethod
     def number(cls, query: Tensor, candidate: Tensor) -> "Groups":
@@ -63,20 +51,13 @@ class Groups:
         return int(self.queries.max()) < 2 and int(self.candidates.max()) < 2
 
 
-def texts(values: Any) -> list[Any] | None:
-    """Return a sequence with texts as a list, None for anything else."""
+def texts(name: str, values: Any) -> list[str] | None:
+    """Return a sequence of texts, or of bytes in UTF-8, as a list of texts; None for anything else."""
     if isinstance(values, np.ndarray) or (hasattr(values, "to_numpy") and not isinstance(values, Tensor)):
-        values = np.asarray(values)
-        if values.ndim != 1 or values.dtype.kind not in "USO":
-            return None
-        values = values.tolist()
+        array = np.asarray(values)
+        values = array.tolist() if array.ndim == 1 and array.dtype.kind in "USO" else None
     if not isinstance(values, list | tuple) or not any(isinstance(value, str | bytes) for value in values):
         return None
-    return list(values)
-
-
-def decode_texts(name: str, values: list[Any]) -> list[str]:
-    """Decode bytes among texts as UTF-8."""
     decoded = []
     for row, value in enumerate(values):
         try:
@@ -96,7 +77,7 @@ def number_texts(ids: dict[str, Any], *, empty: int | None = None) -> dict[str, 
         ids: name -> ids, or None.
         empty: number of an empty text; None numbers it like any other.
     """
-    by_name = {name: decode_texts(name, texts(values)) for name, values in ids.items() if texts(values)}
+    by_name = {name: row_texts for name, values in ids.items() if (row_texts := texts(name, values))}
     numbers = [name for name, values in ids.items() if values is not None and name not in by_name]
     if by_name and numbers:
         raise InputError(f"{next(iter(by_name))} is text and {numbers[0]} is numbers, expected the same type of ids")
@@ -113,19 +94,30 @@ def as_tensor(name: str, values: Any, expected: str) -> Tensor:
         raise InputError(f"{name}: {type(values).__name__}, expected {expected}") from None
 
 
-def is_integer(values: Tensor) -> bool:
-    """Return whether a tensor has an integer dtype."""
-    return not (values.is_floating_point() or values.is_complex() or values.dtype == torch.bool)
+def integers(name: str, values: Any, expected: str) -> Tensor:
+    """Convert integers to an int64 tensor."""
+    numbers = as_tensor(name, values, expected)
+    if numbers.is_floating_point() or numbers.is_complex() or numbers.dtype == torch.bool:
+        raise InputError(f"{name}: dtype {numbers.dtype}, expected {expected}")
+    return numbers.to(torch.int64)
+
+
+def finite_numbers(name: str, values: Any, length: int, side: str) -> Tensor:
+    """Check one number per row, (N,) float64."""
+    numbers = as_tensor(name, values, f"numbers, one for each row of {side}").double()
+    if numbers.shape != (length,):
+        raise InputError(f"{name}: shape {tuple(numbers.shape)}, expected ({length},), one for each row of {side}")
+    if wrong := (~numbers.isfinite()).nonzero().flatten().tolist():
+        raise InputError(f"{name}: NaN or infinity in {rows(wrong)}")
+    return numbers
 
 
 def groups(name: str, values: Any, side: str, length: int) -> Tensor:
     """Check the group ids of one side, (N,) int64."""
-    ids = as_tensor(name, values, "integers or text, one for each row")
-    if not is_integer(ids):
-        raise InputError(f"{name}: dtype {ids.dtype}, expected integers (ids of groups or classes)")
+    ids = integers(name, values, "integers or text, one for each row")
     if ids.shape != (length,):
         raise InputError(f"{name}: shape {tuple(ids.shape)}, expected ({length},): one id for each row of {side}")
-    return ids.to(torch.int64)
+    return ids
 
 
 def both_groups(query: Any, candidate: Any, queries: int, candidates: int) -> tuple[Tensor, Tensor]:
@@ -133,18 +125,16 @@ def both_groups(query: Any, candidate: Any, queries: int, candidates: int) -> tu
     if (query is None) != (candidate is None):
         missing = "query_group" if query is None else "candidate_group"
         raise InputError(f"{missing} is missing: give the groups of both sides, or of neither")
-    if query is not None:
-        ids = number_texts({"query_group": query, "candidate_group": candidate})
-        return (
-            groups("query_group", ids["query_group"], "query", queries),
-            groups("candidate_group", ids["candidate_group"], "candidate", candidates),
-        )
-    if queries != candidates:
-        raise InputError(
-            f"{queries} query rows, {candidates} candidate rows and no groups: rows can only match one to one; give "
-            "query_group and candidate_group"
-        )
-    return torch.arange(queries), torch.arange(candidates)
+    if query is None and queries != candidates:
+        sizes = f"{queries} query rows, {candidates} candidate rows and no groups"
+        raise InputError(f"{sizes}: rows can only match one to one; give query_group and candidate_group")
+    if query is None:
+        return torch.arange(queries), torch.arange(candidates)
+    ids = number_texts({"query_group": query, "candidate_group": candidate})
+    return (
+        groups("query_group", ids["query_group"], "query", queries),
+        groups("candidate_group", ids["candidate_group"], "candidate", candidates),
+    )
 
 
 def directions(values: Any) -> tuple[str, ...]:
@@ -156,40 +146,36 @@ def directions(values: Any) -> tuple[str, ...]:
     return names
 
 
-def pair(name: str, values: Any, shared: bool) -> tuple[Any, Any] | None:
-    """Check a pair (of the queries, of the candidates); in a labelled set one value is of both."""
+def pair(name: str, values: Any, shared: bool) -> tuple[Any, Any]:
+    """Check a pair (of the queries, of the candidates), either of which may be None; a labelled set has one value."""
     if values is None:
-        return None
-    if not isinstance(values, tuple) or len(values) != 2 or all(isinstance(value, str) for value in values):
-        if not shared:
-            raise InputError(
-                f"{name}: {type(values).__name__}, expected a pair: of the queries, of the candidates (or None)"
-            )
-        values = (values, values)
-    return None if values[0] is None and values[1] is None else values
+        return None, None
+    if isinstance(values, tuple) and len(values) == 2 and not all(isinstance(value, str) for value in values):
+        return values
+    if not shared:
+        raise InputError(f"{name}: {type(values).__name__}, expected a pair: of the queries, of the candidates")
+    return values, values
 
 
 def names(name: str, values: Any, length: int) -> tuple[str, ...] | None:
     """Check one text per row."""
     if values is None:
         return None
-    row_texts = texts(values)
+    row_texts = texts(name, values)
     if row_texts is None or len(row_texts) != length:
         size = f"{len(row_texts)} texts" if row_texts is not None else type(values).__name__
         raise InputError(f"{name}: {size}, expected {length} texts, one for each row")
-    return tuple(decode_texts(name, row_texts))
+    return tuple(row_texts)
 
 
 def pictures(name: str, values: Any, length: int) -> Pictures | None:
     """Check one picture per row: (N, height, width, 3) uint8, or N paths."""
-    if values is None or texts(values) is not None:
+    if values is None or texts(name, values) is not None:
         return names(name, values, length)
     pixels = values.cpu().numpy() if isinstance(values, Tensor) else np.asarray(values)
     if pixels.dtype != np.uint8 or pixels.ndim != 4 or pixels.shape[::3] != (length, 3) or 0 in pixels.shape:
-        raise InputError(
-            f"{name}: {pixels.dtype} of shape {pixels.shape}, expected uint8 of shape ({length}, height, width, 3), or "
-            f"{length} paths of files"
-        )
+        expected = f"uint8 of shape ({length}, height, width, 3), or {length} paths of files"
+        raise InputError(f"{name}: {pixels.dtype} of shape {pixels.shape}, expected {expected}")
     return pixels
 
 
@@ -206,14 +192,10 @@ def append_negatives(values: Any, query: Tensor, candidate: Tensor) -> tuple[Ten
         return candidate, values
     vectors = vectors[:, None] if vectors.ndim == 2 else vectors
     if not vectors.is_floating_point() or vectors.shape[::2] != query.shape or not vectors.shape[1]:
-        raise InputError(
-            f"negatives: {vectors.dtype} of shape {tuple(vectors.shape)}, expected floating point vectors of shape "
-            f"({len(query)}, K, {query.shape[1]}), or rows of candidate, ({len(query)}, K)"
-        )
+        expected = f"floats ({len(query)}, K, {query.shape[1]}), or rows of candidate, ({len(query)}, K)"
+        raise InputError(f"negatives: {vectors.dtype} of shape {tuple(vectors.shape)}, expected {expected}")
     vectors = vectors.to(candidate)
     exists = ~vectors.isnan().all(dim=2)
-    if not exists.any():
-        raise InputError(f"negatives: all {exists.numel()} vectors are NaN, so that no query has any; leave them out")
     index = torch.where(exists, exists.flatten().cumsum(0).view_as(exists) - 1 + len(candidate), -1)
     return torch.cat([candidate, vectors[exists]]), index
 
@@ -222,7 +204,7 @@ def pad_with_empty(name: str, values: tuple[Any, Any] | None, number: int) -> tu
     """Append empty texts to the `names` or `pictures` of the candidates, for rows that were appended."""
     if not isinstance(values, tuple) or len(values) != 2 or values[1] is None or not number:
         return values
-    candidate_texts = texts(values[1])
+    candidate_texts = texts(name, values[1])
     if candidate_texts is None:
         raise InputError(f"{name} of candidate: an array, and negatives are vectors; give paths, or negatives as rows")
     return values[0], [*candidate_texts, *[""] * number]
@@ -232,29 +214,22 @@ def grades(values: Any, queries: int, candidates: int) -> Tensor | None:
     """Check the grades of pairs, (N,) float64, of row i of the queries with row i of the candidates."""
     if values is None:
         return None
-    numbers = as_tensor("grades", values, "numbers, one for each pair of rows").double()
-    if queries != candidates or numbers.shape != (queries,):
+    numbers = finite_numbers("grades", values, queries, "query")
+    if queries != candidates or numbers.min() == numbers.max():
         raise InputError(
-            f"grades: shape {tuple(numbers.shape)}, with {queries} query rows and {candidates} candidate rows; "
-            "expected one grade for row i of the queries and row i of the candidates"
+            f"grades: {queries} query rows, {candidates} candidate rows and grades of {float(numbers.min()):g} to "
+            f"{float(numbers.max()):g}, expected different grades of row i of the queries and row i of the candidates"
         )
-    if wrong := (~numbers.isfinite()).nonzero().flatten().tolist():
-        raise InputError(f"grades: NaN or infinity in {rows(wrong)}")
-    if numbers.min() == numbers.max():
-        raise InputError(f"grades: all are {float(numbers[0]):g}, so that no pair is better than another")
     return numbers
 
 
-def logq(name: str, values: Any, number: int, side: str) -> Tensor | None:
+def logq(name: str, values: Any, length: int, side: str) -> Tensor | None:
     """Check the log probabilities with which the rows of a side are sampled, (N,) float64, at most 0."""
     if values is None:
         return None
-    logs = as_tensor(name, values, f"numbers, one for each row of {side}").double()
-    if logs.shape != (number,):
-        raise InputError(f"{name}: shape {tuple(logs.shape)}, expected ({number},), one for each row of {side}")
-    if wrong := (~(logs.isfinite() & (logs <= 0))).nonzero().flatten().tolist():
-        value = f"{float(logs[wrong[0]]):g} of row {wrong[0]}"
-        raise InputError(f"{name}: {value}, expected the log of a probability, finite and at most 0")
+    logs = finite_numbers(name, values, length, side)
+    if logs.max() > 0:
+        raise InputError(f"{name}: {float(logs.max()):g} of row {int(logs.argmax())}, expected log probabilities")
     return logs
 
 
@@ -270,45 +245,31 @@ def negatives(name: str, values: Any, query: Tensor, candidate: Tensor, sides: t
     """
     if values is None:
         return None
-    index = as_tensor(name, values, f"rows of {sides[1]}, ({len(query)}, K)")
-    if not is_integer(index) or index.ndim != 2 or len(index) != len(query) or not index.shape[1]:
-        raise InputError(
-            f"{name}: {index.dtype} of shape {tuple(index.shape)}, expected integers of shape ({len(query)}, K): rows "
-            f"of {sides[1]}, -1 for none"
-        )
-    index = index.to(device=query.device, dtype=torch.int64)
+    expected = f"integers of shape ({len(query)}, K): rows of {sides[1]}, 0 to {len(candidate) - 1}, or -1 for none"
+    index = integers(name, values, expected).to(query.device)
+    if index.ndim != 2 or len(index) != len(query) or not index.shape[1]:
+        raise InputError(f"{name}: shape {tuple(index.shape)}, expected {expected}")
     if wrong := ((index < -1) | (index >= len(candidate))).nonzero().tolist():
         row, column = wrong[0]
-        raise InputError(
-            f"{name}: {int(index[row, column])} in row {row}, expected rows of {sides[1]}, 0 to {len(candidate) - 1}, "
-            f"or -1 for none ({len(wrong)} such entries)"
-        )
+        raise InputError(f"{name}: {int(index[row, column])} in row {row}, expected {expected}")
     if wrong := ((index >= 0) & (candidate[index.clamp(min=0)] == query[:, None])).nonzero().tolist():
         row, column = wrong[0]
-        raise InputError(
-            f"{name}: {sides[1]} {int(index[row, column])} of {sides[0]} {row} is its positive: they share group "
-            f"{int(query[row])} ({len(wrong)} such entries)"
-        )
+        entry = f"{sides[1]} {int(index[row, column])} of {sides[0]} {row}"
+        raise InputError(f"{name}: {entry} is its positive: they share group {int(query[row])}")
     return index
 
 
-def picture(pictures: Pictures, row: int, folder: Path | None = None) -> Picture | None:
-    """Read one picture, (height, width, 3) uint8, shrunk to `MAX_SIDE`; None for an empty path.
-
-    Its file must be inside `folder`, if given, after links are followed.
-    """
+def picture(pictures: Pictures, row: int) -> Picture | None:
+    """Read one picture, (height, width, 3) uint8, shrunk to `MAX_SIDE`; None for an empty path."""
     if isinstance(pictures, np.ndarray):
         return np.asarray(pictures[row])
     if not pictures[row]:
         return None
     from PIL import Image  # slow to import, and few commands show a picture
 
-    path = Path(pictures[row])
-    if folder is not None and not Path(os.path.realpath(path)).is_relative_to(os.path.realpath(folder)):
-        raise InputError(f"picture {path}: outside of {folder}, expected a file inside it")
     try:
-        with open(path, "rb") as stream, Image.open(stream, formats=PICTURE_FORMATS) as image:
+        with Image.open(Path(pictures[row]), formats=PICTURE_FORMATS) as image:
             image.thumbnail((MAX_SIDE, MAX_SIDE))
             return np.asarray(image.convert("RGB"))
     except Exception as error:  # Pillow raises many types for a damaged file
-        raise InputError(f"picture {path}: cannot be read ({type(error).__name__})") from error
+        raise InputError(f"picture {pictures[row]}: cannot be read ({type(error).__name__})") from error

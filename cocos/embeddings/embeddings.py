@@ -511,7 +511,7 @@ def read_pair(
     name: str, values: Any, shared: bool, sides: tuple[Tensor, Tensor], read: Callable[[str, Any, int], Any]
 ) -> tuple[Any, Any]:
     """Check the names or the pictures of both sides; (None, None) without any."""
-    pair = annotations.pair(name, values, shared) or (None, None)
+    pair = annotations.pair(name, values, shared)
     return tuple(
         read(f"{name} of {side}", texts, len(rows)) for side, texts, rows in zip(SIDES, pair, sides, strict=True)
     )

@@ -68,10 +68,9 @@ def variances(values: Any, candidate: Tensor, directions: int) -> Tensor:
     variance = matrix("candidate_variance", values)
     check_finite("candidate_variance", variance, norms_and_projections(variance)[0])
     if variance.shape != candidate.shape or not (variance > 0).all():
-        raise InputError(
-            f"candidate_variance: shape {tuple(variance.shape)} and smallest value {variance.min().item():g}, "
-            f"expected values above 0 in the shape of candidate, {tuple(candidate.shape)}"
-        )
+        value = f"shape {tuple(variance.shape)} and smallest value {variance.min().item():g}"
+        expected = f"values above 0 in the shape of candidate, {tuple(candidate.shape)}"
+        raise InputError(f"candidate_variance: {value}, expected {expected}")
     if directions > 1:
         raise InputError("candidate_variance: only candidates have it, so there is one direction, like s2p")
     return variance.to(candidate)
@@ -80,23 +79,14 @@ def variances(values: Any, candidate: Tensor, directions: int) -> Tensor:
 def check_joint(query: Tensor, candidate: Tensor) -> None:
     """Refuse sides of different width, dtype or device."""
     if query.shape[1] != candidate.shape[1]:
-        raise InputError(
-            f"query has width {query.shape[1]} and candidate has width {candidate.shape[1]}: "
-            "both sides must come from one joint space"
-        )
+        widths = f"query has width {query.shape[1]} and candidate has width {candidate.shape[1]}"
+        raise InputError(f"{widths}: both sides must come from one joint space")
     if query.dtype != candidate.dtype or query.device != candidate.device:
-        raise InputError(
-            f"query is {query.dtype} on {query.device} and candidate is {candidate.dtype} on "
-            f"{candidate.device}: give both the same dtype and device"
-        )
+        sides = f"query is {query.dtype} on {query.device} and candidate is {candidate.dtype} on {candidate.device}"
+        raise InputError(f"{sides}: give both the same dtype and device")
 
 
 def check_dims(dims: int, width: int) -> None:
-    """Refuse a number of first dimensions that rows do not have.
-
-    Examples:
-        >>> from cocos.embeddings.matrices import check_dims
-        >>> check_dims(64, 384)
-    """
+    """Refuse a number of first dimensions that rows do not have."""
     if not isinstance(dims, Integral) or isinstance(dims, bool) or not 1 <= dims <= width:
         raise InputError(f"dims: {dims}, expected 1 to {width}, the dimensions of the rows")

@@ -197,7 +197,7 @@ def read_directions(value: Any) -> tuple[str, ...]:
 
 def tensor(file: File, name: str, value: Any) -> Any:
     """Convert an array to a tensor; keep the text of ids, names and paths, and mapped arrays, unchanged."""
-    if name in (*ID_ARRAYS, *TEXT_ARRAYS) and annotations.texts(value) is not None:
+    if name in (*ID_ARRAYS, *TEXT_ARRAYS) and annotations.texts(name, value) is not None:
         return value
     if isinstance(value, np.ndarray):
         if value.dtype.kind not in "fiub" or value.dtype.itemsize > 8:
@@ -309,9 +309,8 @@ def build_embeddings(file: File, tensors: dict[str, Any], options: dict[str, Any
 
 def picture_paths(file: File, name: str, value: Any, folder: Path) -> Any:
     """Return the paths of pictures below a folder; pictures in arrays stay as they are."""
-    if (paths := annotations.texts(value)) is None:
+    if (paths := annotations.texts(f"{file.path}, {name}", value)) is None:
         return value
-    paths = annotations.decode_texts(f"{file.path}, {name}", paths)
     for row, path in enumerate(paths):
         parts = PureWindowsPath(path)  # recognises both kinds of separators, and drives
         if not path.isprintable() or parts.anchor or ".." in parts.parts:
