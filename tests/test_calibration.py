@@ -303,7 +303,7 @@ NO_MATCH = Embeddings(torch.eye(3), torch.eye(3), torch.arange(3), torch.arange(
         ("score_distribution", {"queries": 0}, "queries: 0, expected an integer of at least 1"),
         ("score_distribution", {"ks": (0,)}, "k: 0, expected integers of at least 1"),
         ("score_distribution", {"loss": "hist"}, "metric: 'mahalanobis', expected"),
-        ("score_distribution", {"seed": -1}, "seed: -1, expected at least 0"),
+        ("score_distribution", {"seed": -1}, "seed: -1, expected an integer from 0"),
         ("score_distribution", {"embeddings": 3}, "embeddings: int, expected cocos.Embeddings"),
         ("precision_recall", {"embeddings": NO_MATCH}, "no query has any positive"),
         ("thresholds", {"embeddings": NO_MATCH}, "no query has any positive"),

@@ -17,6 +17,7 @@ from typer.testing import CliRunner
 import cocos
 from cocos import losses, measures, plots
 from cocos.cli import app
+from cocos.embeddings.options import option_names
 from cocos.plots import saving
 from cocos.plots.wording import middle, plain
 from test_plot import TWINS
@@ -66,7 +67,7 @@ def spoiled(data):
 def of_kind(name, embeddings):
     """The Dataset of a kind as `cocos plot` measures it, and the options of its plot."""
     options, measure = dict(FAST.get(name, {})), getattr(measures, name)
-    measure_parameters = inspect.signature(measure).parameters
+    measure_parameters = option_names(measure)
     plot_parameters = inspect.signature(getattr(plots, name)).parameters
     loss, parameters = options.pop("loss", None), options.pop("parameters", {})
     taken = {name: value for name, value in options.items() if name in measure_parameters}

@@ -2,7 +2,6 @@
 
 import contextlib
 import dataclasses
-import inspect
 import json
 import os
 
@@ -21,7 +20,7 @@ import oracles
 import taught
 from cocos import Embeddings, InputError, losses, measures, reports, results
 from cocos.embeddings import scores
-from cocos.embeddings.options import Sampling
+from cocos.embeddings.options import OneBatch, option_names
 from cocos.embeddings.sampling import Batch, plan
 from cocos.measures.shared import prepared
 from cocos.reports import table
@@ -359,20 +358,28 @@ def test_distances_say_what_they_hang_on():
     assert "no variances" not in kinds(measures.count(given, "hist"))
 
 
-def test_options_of_the_batches_have_names_defaults_and_meanings(embeddings):
+def test_unknown_options_of_measures_are_refused(embeddings):
     for name in ("count", "decomposition", "eps_curve", "lorenz", "temperature_curve", "weight_map", "contributors"):
         measure = getattr(measures, name)
         with pytest.raises(InputError, match=f"option of {name} 'batchsize': did you mean 'batch_size'"):
             measure(embeddings, "ntxent", batchsize=3)
-        taken = inspect.signature(measure).parameters
-        assert set(taken) >= Sampling.__annotations__.keys() - {"batches"} and "sampling" not in taken
-    defaults = {name: inspect.signature(getattr(measures, name)).parameters for name in measures.__all__}
-    assert defaults["weight_map"]["batch_size"].default == 48 and defaults["count"]["dtype"].default is None
-    assert defaults["lorenz"]["dtype"].default == "float64" and defaults["verify"]["batches"].default == 2
+        assert set(option_names(measure)) >= OneBatch.__annotations__.keys()
     with pytest.raises(InputError, match="option of weight_map 'batches'"):
         measures.weight_map(embeddings, "ntxent", batches=2)
-    with pytest.raises(InputError, match="option of verify 'dtype'"):
-        measures.verify("ntxent", dtype="float64")
+    with pytest.raises(InputError, match="option of temperature 'batch_size'"):
+        measures.temperature(embeddings, "ntxent", batch_size=16)
+
+
+def test_measures_have_their_own_defaults(embeddings):
+    sizes = {name: getattr(measures, name)(embeddings, "ntxent").attrs for name in ("weight_map", "count", "lorenz")}
+    assert {name: attrs["batch_size"] for name, attrs in sizes.items()} == {
+        "weight_map": 48,
+        "count": 120,
+        "lorenz": 120,
+    }
+    assert {name: attrs["dtype"] for name, attrs in sizes.items()} == {
+        **{"weight_map": "float64", "count": "float32", "lorenz": "float64"}
+    }
 
 
 @pytest.mark.parametrize(

@@ -112,21 +112,22 @@ def plot(
         return plot_dtp(context, files)
 
     from cocos import losses, measures, reports
+    from cocos.embeddings.options import option_names
     from cocos.plots import saving
     from cocos.reports import drawing
 
     given = options.chosen(context, *(key for key in accepted if key not in ("loss", "param")))
     measure = getattr(measures, name)
-    parameters = inspect.signature(measure).parameters
-    choose_values(name, given, parameters, loss)
-    loss_name = loss or (parameters["loss"].default if "loss" in parameters else None)
+    names = option_names(measure)
+    choose_values(name, given, names, loss)
+    loss_name = loss or (inspect.signature(measure).parameters["loss"].default if "loss" in names else None)
     loss_parameters = options.read_parameters(context)
     if loss_parameters and loss_name is None:
         raise InputError(f"{name}: parameters without --loss")
     loaded = losses.load(loss_name, loss_parameters) if loss or (loss_name and not files) else None
     output.check_output(out, *files, data, suffixes=(*output.FIGURES, *output.RESULTS))
     saving.inches(width)
-    values = {key: value for key, value in given.items() if key in parameters}
+    values = {key: value for key, value in given.items() if key in names}
     about, notes, items = [], [], None
     with output.progress(quiet) as start:
         if files:
@@ -134,10 +135,10 @@ def plot(
             notes, items = list(checkpoint.notes), checkpoint.items(split or "train")
             if loss_name:
                 values["loss"], origin = checkpoint.loss(loss, loss_parameters)
-            if "batch_size" in parameters:
+            if "batch_size" in names:
                 origin = options.add_batch_size(values, checkpoint, origin)
             datasets = [measure(checkpoint, progress=start, **values)]
-            if "direction" in parameters and direction is None:
+            if "direction" in names and direction is None:
                 embeddings = checkpoint.embed(split or "train")
                 # a chosen row may be missing in the other direction
                 others = embeddings.directions[1:] if (row or 0) < len(embeddings.candidate) else ()
@@ -170,9 +171,10 @@ def plot(
 def options_of(kind: str) -> list[str]:
     """Return the names of the options of a kind: the parameters of its measure and of its plot."""
     from cocos import measures, plots
+    from cocos.embeddings.options import option_names
 
     functions = getattr(measures, kind.replace("-", "_")), getattr(plots, kind.replace("-", "_"))
-    names = dict.fromkeys(name for function in functions for name in inspect.signature(function).parameters)
+    names = dict.fromkeys(name for function in functions for name in option_names(function))
     return [*("k" if name == "ks" else name for name in names), *(["param"] if "loss" in names else [])]
 
 
@@ -188,7 +190,7 @@ def list_kinds() -> list:
     return [Table(("kind", "question"), rows, (), notes + commands, left=True)]
 
 
-def choose_values(kind: str, given: dict[str, Any], parameters: Any, loss: str | None) -> None:
+def choose_values(kind: str, given: dict[str, Any], names: list[str], loss: str | None) -> None:
     """Give options with one or several values the type that a kind takes, and refuse those that do not go together."""
     if kind == "landscape":
         warp = "warp" in (given.get("f1"), given.get("f2"))
@@ -197,7 +199,7 @@ def choose_values(kind: str, given: dict[str, Any], parameters: Any, loss: str |
             raise InputError(f"--{name} {reason}")
         if "alpha" in given:
             given["alpha"] = options.read_number("--alpha", ",".join(given["alpha"]))
-    if "k" in given and "ks" in parameters:
+    if "k" in given and "ks" in names:
         given["ks"] = given.pop("k")
     several = {"eps_curve": ("eps", "k"), "retrievals": ("queries",)}.get(kind, ("ks", "values", "precisions"))
     for name in {"eps", "k", "ks", "queries", "top", "values", "precisions"} & given.keys():

@@ -1,16 +1,13 @@
 """The options that measures share: their names, types, defaults and meanings, stated once."""
 
-import functools
 import inspect
 import math
 from collections.abc import Callable, Iterator, Sequence
-from inspect import Parameter
 from numbers import Real
-from typing import TypedDict, TypeVar
+from typing import Any, TypedDict, TypeVar, get_args
 
 import numpy as np
 
-from cocos.base import ranges
 from cocos.base.errors import InputError, nearest
 from cocos.embeddings import scores
 from cocos.embeddings.sampling import Batch, check_options
@@ -24,104 +21,95 @@ SCORE_DTYPES = ("float32", "float64")
 PROGRESS_STEPS = 1000
 
 
-class Sampling(TypedDict, total=False):
-    """Which training batches are drawn, from which embeddings, and how their scores are computed.
+class SourceOptions(TypedDict, total=False):
+    """Which embeddings a measure reads, and where.
 
     Args:
-        batches: number of batches (None: one pass over the training set), or the batches themselves.
+        seed: seed for drawing batches or queries.
+        split: split of the checkpoint's data to encode.
+        device: `auto`, `cpu` or `cuda`; None: the device of the embeddings.
+        progress: called with the name of each part of the work; returns a function of (done, in all).
+    """
+
+    seed: int
+    split: str
+    device: str | None
+    progress: Progress | None
+
+
+class Queries(SourceOptions, total=False):
+    """Which queries are compared with all candidates.
+
+    Args:
+        queries: number of queries sampled in each direction; None: all.
+    """
+
+    queries: int | None
+
+
+class OneBatch(SourceOptions, total=False):
+    """How a training batch is drawn, and how its scores are computed.
+
+    Args:
         batch_size: pairs, queries or samples in a batch (see `cocos.sampling.plan`); `all` for the whole set.
         sample: draw `pairs`, or queries with their `groups`; None: as the loss is trained.
         per_group: candidates of a query, or samples of a class, in a batch of groups.
-        copies: a row that several pairs of a batch have, like an image with two of its captions, is one candidate
-            (`once`), or one for each of its pairs, as many loaders have it (`keep`); None: `once`, unless `same_group`
-            is `negative` or the convention is `ecir2022`.
+        copies: a row in several pairs of a batch, such as an image with two of its captions, is one candidate
+            (`once`), or one for each of its pairs, as in many loaders (`keep`); None: `once`, unless `same_group` is
+            `negative` or the convention is `ecir2022`.
         same_group: other rows of a query's group in a batch of pairs: `ignore` them, or count them as `negative`;
             None, in `count`: as the convention.
-        seed: seed for drawing batches.
         dtype: dtype of the scores, `float32` or `float64`. None: float32 for losses with a reader
             (`cocos.engine.readers`), whose counts float64 decides or counts as `uncertain`, and float64 for the others.
-        split: split of the checkpoint's data to encode.
-        device: `auto`, `cpu` or `cuda`; None: where the embeddings are.
-        progress: called with the name of each part of the work; gives a function of (done, in all).
     """
 
-    batches: int | Sequence[Batch] | None
     batch_size: int | str
     sample: str | None
     per_group: int | None
     copies: str | None
     same_group: str | None
-    seed: int
     dtype: str | None
-    split: str
-    device: str | None
-    progress: Progress | None
 
 
-class Queries(TypedDict, total=False):
-    """Which queries of which embeddings are compared with all candidates.
+class Sampling(OneBatch, total=False):
+    """Which training batches are drawn, and how their scores are computed.
 
     Args:
-        queries: number of queries sampled in each direction; None: all.
-        seed: seed for sampling queries. The rest is as in `Sampling`.
+        batches: number of batches (None: one pass over the training set), or the batches themselves.
     """
 
-    queries: int | None
-    seed: int
-    split: str
-    device: str | None
-    progress: Progress | None
+    batches: int | Sequence[Batch] | None
 
 
-DEFAULTS: Sampling = {
-    "batches": None,
+SOURCE_DEFAULTS: SourceOptions = {"seed": 0, "split": "train", "device": None, "progress": None}
+QUERY_DEFAULTS: Queries = {"queries": None, **SOURCE_DEFAULTS}
+ONE_BATCH_DEFAULTS: OneBatch = {
     "batch_size": 128,
     "sample": None,
     "per_group": None,
     "copies": None,
     "same_group": "ignore",
-    "seed": 0,
     "dtype": "float64",
-    "split": "train",
-    "device": None,
-    "progress": None,
+    **SOURCE_DEFAULTS,
 }
+DEFAULTS: Sampling = {"batches": None, **ONE_BATCH_DEFAULTS}
 
 
-def sampled(bundle: type = Sampling, *, without: Sequence[str] = (), **defaults) -> Callable:
-    """Decorate a measure with `**sampling`: check the names of its options and fill in their defaults.
+def fill_options(measure: str, options: Any, defaults: Any) -> Any:
+    """Return the options of a measure with the missing ones set to their defaults; reject unknown names."""
+    for name in options:
+        if name not in defaults:
+            raise InputError(nearest(f"option of {measure}", name, defaults))
+    return {**defaults, **options}
 
-    The signature lists the options, for the command line and `help`.
 
-    Args:
-        bundle: `Sampling` or `Queries`.
-        without: options that the measure does not take.
-        defaults: defaults of this measure that differ from `DEFAULTS`.
-    """
-    values = {"queries": None} | DEFAULTS | defaults
-    options = {name: values[name] for name in bundle.__annotations__ if name not in without}
-    parameters = [
-        Parameter(name, Parameter.KEYWORD_ONLY, default=value, annotation=bundle.__annotations__[name])
-        for name, value in options.items()
-    ]
-
-    def decorate(measure: Callable) -> Callable:
-        signature = inspect.signature(measure)
-        named = [each for each in signature.parameters.values() if each.kind is not Parameter.VAR_KEYWORD]
-        whole = signature.replace(parameters=[*named, *parameters])
-
-        @functools.wraps(measure)
-        def call(*args, **keywords):
-            for name in keywords:
-                if name not in whole.parameters:
-                    raise InputError(nearest(f"option of {measure.__name__}", name, whole.parameters))
-            ranges.check(signature, {**dict(zip(signature.parameters, args, strict=False)), **keywords})
-            return measure(*args, **options | keywords)
-
-        call.__signature__ = whole  # type: ignore[attr-defined]
-        return call
-
-    return decorate
+def option_names(measure: Callable) -> list[str]:
+    """Return the names of all arguments of a measure, including those of its `**options: Unpack[...]`."""
+    names = []
+    for name, parameter in inspect.signature(measure).parameters.items():
+        is_bundle = parameter.kind is inspect.Parameter.VAR_KEYWORD
+        names += get_args(parameter.annotation)[0].__annotations__ if is_bundle else [name]
+    return names
 
 
 def ladder(name: str, values: Sequence[float], *, zero: bool) -> np.ndarray:

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from cocos import results
 from cocos.base.errors import InputError, nearest
-from cocos.base.ranges import whole
+from cocos.base.ranges import checked, whole
 from cocos.checkpoints import Checkpoint
 from cocos.counting import averages, filter_rules, findings, marked, statistics
 from cocos.counting.filter_rules import FilterTrial
@@ -20,7 +20,7 @@ from cocos.counting.findings import Finding
 from cocos.counting.statistics import MARKED_LABELS, MARKED_PARTS
 from cocos.embeddings import Embeddings
 from cocos.embeddings.marks import UNMARKED, Mark, of, within
-from cocos.embeddings.options import DEFAULTS, Sampling, sampled, tracked
+from cocos.embeddings.options import DEFAULTS, Sampling, fill_options, tracked
 from cocos.embeddings.sampling import Batch
 from cocos.embeddings.scored import Scores
 from cocos.embeddings.scores import Pairs
@@ -78,7 +78,7 @@ FILTER_LABELS = {
 }
 
 
-@sampled(same_group="negative")
+@checked
 @devices.threads(1)
 def audit(
     embeddings: Embeddings | Scores | Checkpoint,
@@ -132,6 +132,7 @@ def audit(
         >>> data["suspects"].sel(rule="group").values, data["query_index"].values, data["candidate_index"].values
         (array([2]), array([0, 1]), array([0, 0]))
     """
+    sampling = fill_options("audit", sampling, DEFAULTS | {"same_group": "negative"})
     source, disk = embeddings, drawn_from(embeddings, DEFAULTS | sampling)
     unread = () if disk is None else ("neighbours", *(("text",) * (not disk.matched)))
     if set(unread) & set(rules or ()):  # one of them is asked for

@@ -11,12 +11,12 @@ from torch import Tensor
 
 from cocos import losses, results
 from cocos.base.errors import InputError
-from cocos.base.ranges import Share, whole
+from cocos.base.ranges import Share, checked, whole
 from cocos.checkpoints import Checkpoint
 from cocos.counting import shares, statistics
 from cocos.counting.weights import check_pairs
 from cocos.embeddings import Embeddings
-from cocos.embeddings.options import DEFAULTS, Sampling, sampled
+from cocos.embeddings.options import DEFAULTS, ONE_BATCH_DEFAULTS, OneBatch, fill_options
 from cocos.embeddings.sampling import Batch
 from cocos.embeddings.scored import Scores
 from cocos.embeddings.scores import Pairs
@@ -102,7 +102,7 @@ def _ranked(pairs: Pairs, weights: Tensor, share: Tensor, index: Tensor, eps: fl
     } | (by_unit if known else {})
 
 
-@sampled(without=["batches"])
+@checked
 def contributors(
     embeddings: Embeddings | Scores | Checkpoint,
     loss="ntxent",
@@ -111,7 +111,7 @@ def contributors(
     row: int | None = None,
     direction: str | None = None,
     top: Annotated[int, whole(1)] | None = 20,
-    **sampling: Unpack[Sampling],
+    **sampling: Unpack[OneBatch],
 ) -> xr.Dataset:
     """List the candidates of one query by their share of its gradient, in the first batch that contains it.
 
@@ -141,6 +141,7 @@ def contributors(
         >>> data["share"].values.round(3).tolist()  # 1 - e / (e + 2), and 1 / (e + 2) twice
         [0.424, 0.212, 0.212]
     """
+    sampling = fill_options("contributors", sampling, ONE_BATCH_DEFAULTS)
     if row is not None and not isinstance(row, Integral):
         raise InputError(f"row: {row!r}, expected an integer")
     own: dict[str, Any] = {}

@@ -16,13 +16,14 @@ from torch import Tensor
 
 from cocos import losses, results
 from cocos.base.errors import InputError
+from cocos.base.ranges import checked
 from cocos.checkpoints import Checkpoint
 from cocos.checkpoints.encoding import device_of
 from cocos.counting import averages, conventions, findings, marked, shares, slices, statistics, weights
 from cocos.counting.findings import Finding
 from cocos.counting.marked import MarkedBatch
 from cocos.embeddings import Embeddings
-from cocos.embeddings.options import Progress, Sampling, sampled, tracked, within
+from cocos.embeddings.options import ONE_BATCH_DEFAULTS, OneBatch, Progress, Sampling, fill_options, tracked, within
 from cocos.embeddings.sampling import Batch, Plan, read_slice
 from cocos.embeddings.scored import Scores
 from cocos.embeddings.scores import Pairs
@@ -63,7 +64,7 @@ BIN_RATIOS, BIN_STEPS = (2, 4, 10), 10
 
 
 @devices.threads(1)
-@sampled(without=["batches"], dtype=None, same_group=None)
+@checked
 def count(
     embeddings: Embeddings | Scores | Checkpoint,
     loss="ntxent",
@@ -74,7 +75,7 @@ def count(
     n90: bool = False,
     batches: int | str | slice | Sequence[Batch] | None = None,
     executor: Executor | None = None,
-    **sampling: Unpack[Sampling],
+    **sampling: Unpack[OneBatch],
 ) -> xr.Dataset | dict[str, xr.Dataset]:
     """Count the negatives that contribute to each query's gradient, in training batches, in every direction.
 
@@ -125,6 +126,7 @@ def count(
         >>> {label: float(one["contributing"].sum()) for label, one in data.items()}
         {'soft': 12.0, 'hinge': 0.0}
     """
+    sampling = fill_options("count", sampling, ONE_BATCH_DEFAULTS | {"dtype": None, "same_group": None})
     conventions.check(convention)
     single = not isinstance(loss, Mapping | list | tuple)
     asked = [loss] if single else list(loss.values() if isinstance(loss, Mapping) else loss)

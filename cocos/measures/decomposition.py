@@ -10,11 +10,12 @@ from torch import Tensor
 
 from cocos import results
 from cocos.base.errors import InputError
+from cocos.base.ranges import checked
 from cocos.checkpoints import Checkpoint
 from cocos.counting import averages, forces, statistics
 from cocos.counting.weights import check_pairs
 from cocos.embeddings import Embeddings
-from cocos.embeddings.options import Sampling, sampled, tracked
+from cocos.embeddings.options import DEFAULTS, Sampling, fill_options, tracked
 from cocos.embeddings.sampling import Batch
 from cocos.embeddings.scores import Pairs, length
 from cocos.measures.health import DIRECTION_LABELS, reports
@@ -113,7 +114,7 @@ def on_proxies(data: xr.Dataset) -> xr.Dataset:
     return found.rename({name: str(name).removeprefix(PROXY_PREFIX) for name in found.data_vars})
 
 
-@sampled()
+@checked
 def decomposition(
     embeddings: Embeddings | Checkpoint,
     loss="ntxent",
@@ -144,6 +145,7 @@ def decomposition(
         >>> data["contributing"].values.ravel().tolist()
         [2.0, 2.0, 2.0, 2.0, 2.0, 2.0]
     """
+    sampling = fill_options("decomposition", sampling, DEFAULTS)
     run = prepare(embeddings, loss, eps=eps, **sampling)
     check_pairs(run.loss, "decomposition", graded=run.embeddings.grades is not None)
     records, on_each = {name: [] for name, _, _ in run.sides}, []

@@ -11,14 +11,14 @@ import xarray as xr
 
 from cocos import engine, losses, results
 from cocos.base.errors import InputError, nearest
-from cocos.base.ranges import Level, whole
+from cocos.base.ranges import Level, checked, whole
 from cocos.checkpoints import Checkpoint
 from cocos.counting import findings, statistics
 from cocos.counting.comparisons import DIFFERENCE_LABELS, adjusted, differences
 from cocos.counting.findings import Finding
 from cocos.data.training_set import Items, annotated_rows
 from cocos.embeddings import Embeddings
-from cocos.embeddings.options import Sampling, sampled
+from cocos.embeddings.options import ONE_BATCH_DEFAULTS, OneBatch, Sampling, fill_options
 from cocos.embeddings.scored import Scores
 from cocos.engine import readers
 from cocos.measures.count import count
@@ -77,7 +77,7 @@ ROW_NAME = 36
 EQUAL_VALUES = 1e-6
 
 
-@sampled(without=["batches"], dtype=None, same_group=None)
+@checked
 def diff(
     first: xr.Dataset | Embeddings | Scores | Checkpoint,
     second: xr.Dataset | Embeddings | Scores | Checkpoint,
@@ -88,7 +88,7 @@ def diff(
     by: str | None = None,
     changed: Annotated[int, whole(0, 1000)] = 5,
     level: Level = 0.95,
-    **sampling: Unpack[Sampling],
+    **sampling: Unpack[OneBatch],
 ) -> xr.Dataset:
     """Compare two results, or the embeddings of two models for the same data, query by query.
 
@@ -125,6 +125,7 @@ def diff(
         >>> bool(data["high"].sel(direction="q2c", metric="R@1") < 0)
         True
     """
+    sampling = fill_options("diff", sampling, ONE_BATCH_DEFAULTS | {"dtype": None, "same_group": None})
     if len(names) != 2 or names[0] == names[1]:
         raise InputError(f"names: {list(names)}, expected two different ones")
     names = str(names[0]), str(names[1])

@@ -9,10 +9,11 @@ import xarray as xr
 from torch import Tensor
 
 from cocos import results
+from cocos.base.ranges import checked
 from cocos.checkpoints import Checkpoint
 from cocos.counting.statistics import BATCH_NUMBERS
 from cocos.embeddings import Embeddings
-from cocos.embeddings.options import Sampling, ladder, sampled
+from cocos.embeddings.options import DEFAULTS, Sampling, fill_options, ladder
 from cocos.engine import devices
 from cocos.engine.readers.lines import Lines
 from cocos.measures.shared.negatives import OfLines, OfPairs, numbers
@@ -23,7 +24,7 @@ CELL_BITS = 44
 
 
 @devices.threads(1)
-@sampled()
+@checked
 def eps_curve(
     embeddings: Embeddings | Checkpoint,
     loss="ntxent",
@@ -49,6 +50,7 @@ def eps_curve(
         >>> data["contributing_all"].values.tolist()
         [[2.0, 0.0], [2.0, 0.0]]
     """
+    sampling = fill_options("eps_curve", sampling, DEFAULTS)
     grid = np.logspace(-6, 0, 61) if eps is None else ladder("eps", eps, zero=True)
     run = prepare(embeddings, loss, visits=Lines.reads, **sampling)
     report = sampling["progress"] and sampling["progress"]("counting")

@@ -12,10 +12,11 @@ import xarray as xr
 
 from cocos import results
 from cocos.base.errors import InputError
+from cocos.base.ranges import checked
 from cocos.checkpoints import Checkpoint
 from cocos.counting import health as counted
 from cocos.embeddings import Embeddings
-from cocos.embeddings.options import Sampling, sampled
+from cocos.embeddings.options import DEFAULTS, Sampling, fill_options
 from cocos.embeddings.sampling import Batch, select
 from cocos.embeddings.scored import Scores
 from cocos.embeddings.scores import Pairs
@@ -47,7 +48,7 @@ DIRECTION_LABELS = {
 }
 
 
-@sampled()
+@checked
 def health(
     embeddings: Embeddings | Checkpoint,
     loss="ntxent",
@@ -73,6 +74,7 @@ def health(
         >>> sorted(data.sizes)
         ['direction', 'side']
     """
+    sampling = fill_options("health", sampling, DEFAULTS)
     run = prepare(embeddings, loss, **sampling)
     attrs = run.provenance(title=f"Health of the embeddings, {run.loss.name}")
     (found,) = reports([run])

@@ -8,9 +8,10 @@ import xarray as xr
 
 from cocos import engine, results
 from cocos.base.errors import InputError
+from cocos.base.ranges import checked
 from cocos.checkpoints import Checkpoint
 from cocos.embeddings import Embeddings
-from cocos.embeddings.options import Queries, sampled
+from cocos.embeddings.options import QUERY_DEFAULTS, Queries, fill_options
 from cocos.engine import readers
 from cocos.measures.shared import retrieval
 from cocos.measures.shared.queries import asked, steps
@@ -29,7 +30,7 @@ PRECISION_RECALL_LABELS = {
 }
 
 
-@sampled(Queries, queries=1000)
+@checked
 def precision_recall(
     embeddings: Embeddings | Checkpoint,
     loss=None,
@@ -66,6 +67,7 @@ def precision_recall(
         >>> cocos.measures.precision_recall(embeddings).attrs["pr_auc"]
         100.0
     """
+    asking = fill_options("precision_recall", asking, QUERY_DEFAULTS | {"queries": 1000})
     seen = asked(embeddings, loss, **asking)
     whole, report = seen.whole(matched=True), asking["progress"] and asking["progress"]("scoring")
     (curve,) = engine.run(whole, [readers.PrecisionRecall()], progress=report)

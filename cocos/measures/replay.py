@@ -8,11 +8,11 @@ import xarray as xr
 
 from cocos import results
 from cocos.base.errors import InputError, nearest
-from cocos.base.ranges import Level, Share
+from cocos.base.ranges import Level, Share, checked
 from cocos.checkpoints import Checkpoint
 from cocos.counting.comparisons import DIFFERENCE_LABELS, adjusted, differences
 from cocos.embeddings import Embeddings
-from cocos.embeddings.options import Sampling, sampled, within
+from cocos.embeddings.options import DEFAULTS, Sampling, fill_options, within
 from cocos.embeddings.scored import Scores
 from cocos.measures.count import count
 from cocos.measures.diff import values_of
@@ -56,7 +56,7 @@ FROZEN = (
 Draws = dict[str, np.ndarray]
 
 
-@sampled(dtype=None, same_group=None)
+@checked
 def replay(
     embeddings: Embeddings | Checkpoint,
     loss="ntxent",
@@ -103,6 +103,7 @@ def replay(
         >>> data["mean"].sel(direction="q2c", metric="contributing").to_series().to_dict()
         {'as it is': 2.0, 'temperature 0.1': 0.0}
     """
+    sampling = fill_options("replay", sampling, DEFAULTS | {"dtype": None, "same_group": None})
     if by not in REPLAYED:
         raise InputError(nearest("value to compare by", by, REPLAYED))
     checkpoint = embeddings if isinstance(embeddings, Checkpoint) else None

@@ -8,16 +8,16 @@ import xarray as xr
 
 from cocos import engine, results
 from cocos.base.errors import InputError
-from cocos.base.ranges import whole
+from cocos.base.ranges import checked, whole
 from cocos.checkpoints import Checkpoint
 from cocos.embeddings import Embeddings
-from cocos.embeddings.options import Queries, sampled
+from cocos.embeddings.options import SOURCE_DEFAULTS, SourceOptions, fill_options
 from cocos.engine import readers
 from cocos.measures.shared import retrieval
 from cocos.measures.shared.queries import asked
 
 
-@sampled(Queries, without=["queries"])
+@checked
 def retrievals(
     embeddings: Embeddings | Checkpoint,
     loss=None,
@@ -25,7 +25,7 @@ def retrievals(
     queries: int | Sequence[int] = 6,
     k: Annotated[int, whole(1, 1000)] = 5,
     direction: str | None = None,
-    **asking: Unpack[Queries],
+    **asking: Unpack[SourceOptions],
 ) -> xr.Dataset:
     """The nearest candidates of some queries, which of them are positive, and the rank of the best positive.
 
@@ -53,6 +53,7 @@ def retrievals(
         >>> cocos.measures.retrievals(embeddings, queries=[0, 2], k=1)["candidate"].values.ravel().tolist()
         [0, 2]
     """
+    asking = fill_options("retrievals", asking, SOURCE_DEFAULTS)
     if queries is None:
         raise InputError("queries: None, expected an integer, or rows of queries")
     seen = asked(embeddings, loss, queries=queries, one=True, direction=direction, **asking)

@@ -17,14 +17,14 @@ from cocos import data as training_data
 from cocos import losses, results
 from cocos.base import docstrings
 from cocos.base.errors import InputError, NotFinite
-from cocos.base.ranges import Share
+from cocos.base.ranges import Share, checked
 from cocos.checkpoints import Checkpoint
 from cocos.checkpoints import runs as training_runs
 from cocos.counting import averages, findings
 from cocos.counting.findings import Finding
 from cocos.counting.statistics import BATCH_NUMBERS, BY_NAME
 from cocos.embeddings import Embeddings, scores, sources
-from cocos.embeddings.options import Progress, Sampling, sampled
+from cocos.embeddings.options import DEFAULTS, Progress, Sampling, fill_options
 from cocos.embeddings.sampling import Batch, select
 from cocos.embeddings.scores import Pairs
 from cocos.measures.count import count
@@ -82,7 +82,7 @@ RUN_LABELS = {
 }
 
 
-@sampled(dtype=None)
+@checked
 def run(
     checkpoints: Path | str | Sequence[Path | str | Checkpoint | Embeddings],
     loss: Any = None,
@@ -135,6 +135,7 @@ def run(
         >>> data["R@1"].sel(direction="q2c").values
         array([100., 100.])
     """
+    sampling = fill_options("run", sampling, DEFAULTS | {"dtype": None})
     chosen = shelf.chosen() if detectors is None else tuple(detectors)
     if isinstance(checkpoints, Path | str) and records.is_store(checkpoints):
         return of_store(Path(checkpoints), chosen)

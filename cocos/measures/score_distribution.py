@@ -8,10 +8,10 @@ import torch
 import xarray as xr
 
 from cocos import engine, results
-from cocos.base.ranges import whole
+from cocos.base.ranges import checked, whole
 from cocos.checkpoints import Checkpoint
 from cocos.embeddings import Embeddings
-from cocos.embeddings.options import Queries, sampled, within
+from cocos.embeddings.options import QUERY_DEFAULTS, Queries, fill_options, within
 from cocos.engine import readers
 from cocos.measures.shared import retrieval
 from cocos.measures.shared.queries import QUERY_PERCENTILES, asked
@@ -29,7 +29,7 @@ SCORE_DISTRIBUTION_LABELS = {
 }
 
 
-@sampled(Queries, queries=1000)
+@checked
 def score_distribution(
     embeddings: Embeddings | Checkpoint,
     loss=None,
@@ -71,6 +71,7 @@ def score_distribution(
         >>> data["positives"].values.tolist()
         [[0, 3], [0, 3]]
     """
+    asking = fill_options("score_distribution", asking, QUERY_DEFAULTS | {"queries": 1000})
     ks = retrieval.check(ks)
     seen = asked(embeddings, loss, **asking)
     report, found = asking["progress"] and asking["progress"]("scoring"), {}

@@ -7,10 +7,11 @@ import numpy as np
 import xarray as xr
 
 from cocos import losses, results
+from cocos.base.ranges import checked
 from cocos.checkpoints import Checkpoint
 from cocos.counting import sharpness
 from cocos.embeddings import Embeddings
-from cocos.embeddings.options import Sampling, sampled
+from cocos.embeddings.options import DEFAULTS, Sampling, fill_options
 from cocos.engine import devices
 from cocos.measures.shared.prepared import few_batches, prepare
 from cocos.measures.shared.settings import Scored
@@ -29,7 +30,7 @@ SOLVE_LABELS = {
 
 
 @devices.threads(1)
-@sampled(dtype=None)
+@checked
 def solve(
     embeddings: Embeddings | Checkpoint,
     loss="ntxent",
@@ -74,6 +75,7 @@ def solve(
         >>> data["value"].item(), data["effective"].values.tolist()
         (0.1, [2.0, 2.0])
     """
+    sampling = fill_options("solve", sampling, DEFAULTS | {"dtype": None})
     if not isinstance(loss, str):
         sharpness.parameter_of(losses.as_loss(loss), parameter)
     sampling, few = few_batches(embeddings, sampling)

@@ -7,10 +7,11 @@ import xarray as xr
 
 from cocos import results
 from cocos.base.errors import InputError
+from cocos.base.ranges import checked
 from cocos.checkpoints import Checkpoint
 from cocos.counting.statistics import OF_SOURCES
 from cocos.embeddings import Embeddings
-from cocos.embeddings.options import Sampling, sampled
+from cocos.embeddings.options import DEFAULTS, Sampling, fill_options
 from cocos.measures.count import count
 
 # Long name and units, those of single queries first.
@@ -22,7 +23,7 @@ LABELS = {each.numbers[0].name: (f"{each.label}, per query", each.units) for eac
 }
 
 
-@sampled()
+@checked
 def sources(
     embeddings: Embeddings | Checkpoint,
     loss="mnrl",
@@ -55,6 +56,7 @@ def sources(
         >>> data["push"].sel(direction="q2c", source="own hard").item() > 0.99
         True
     """
+    sampling = fill_options("sources", sampling, DEFAULTS)
     data = count(embeddings, loss, eps, **sampling)
     if "source" not in data.dims or data.sizes["source"] < 2:
         raise InputError(

@@ -13,10 +13,11 @@ from torch import Tensor
 
 from cocos import losses, results
 from cocos.base.errors import InputError
+from cocos.base.ranges import checked
 from cocos.checkpoints import Checkpoint
 from cocos.counting import equilibrium, sharpness
 from cocos.embeddings import Embeddings
-from cocos.embeddings.options import DEFAULTS, Sampling, sampled, tracked
+from cocos.embeddings.options import DEFAULTS, Sampling, fill_options, tracked
 from cocos.embeddings.scored import Scores
 from cocos.engine import devices
 from cocos.measures.shared import prepared
@@ -199,7 +200,7 @@ def _full_batches(
 
 
 @devices.threads(1)
-@sampled(without=("batch_size",))
+@checked
 def temperature(
     embeddings: Embeddings | Scores | Checkpoint,
     loss="ntxent",
@@ -248,6 +249,8 @@ def temperature(
         >>> data["state"].item(), data["equilibrium_temperature"].item(), data["held_temperature"].item()
         ('grows', nan, 0.01)
     """
+    defaults = {name: value for name, value in DEFAULTS.items() if name != "batch_size"}
+    sampling = fill_options("temperature", sampling, defaults)
     sizes = [batch_sizes] if isinstance(batch_sizes, int | str) else None if batch_sizes is None else list(batch_sizes)
     if sizes is not None and len(set(sizes)) != (len(sizes) or -1):
         twice = next((each for each in sizes if sizes.count(each) > 1), None)

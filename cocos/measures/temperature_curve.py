@@ -8,12 +8,12 @@ import xarray as xr
 
 from cocos import losses, results
 from cocos.base.errors import InputError
-from cocos.base.ranges import Share
+from cocos.base.ranges import Share, checked
 from cocos.checkpoints import Checkpoint
 from cocos.counting import sharpness
 from cocos.counting.statistics import BATCH_NUMBERS
 from cocos.embeddings import Embeddings
-from cocos.embeddings.options import Sampling, ladder, sampled
+from cocos.embeddings.options import DEFAULTS, Sampling, fill_options, ladder
 from cocos.engine import devices
 from cocos.measures.shared.prepared import prepare
 from cocos.measures.shared.settings import Scored
@@ -38,7 +38,7 @@ def _parameter(loss) -> str:
 
 
 @devices.threads(1)
-@sampled(dtype=None)
+@checked
 def temperature_curve(
     embeddings: Embeddings | Checkpoint,
     loss="ntxent",
@@ -76,6 +76,7 @@ def temperature_curve(
         >>> data["idle_fraction"].values.tolist()
         [[1.0, 0.0], [1.0, 0.0]]
     """
+    sampling = fill_options("temperature_curve", sampling, DEFAULTS | {"dtype": None})
     grid = None if values is None else ladder("values", values, zero=False)
     if not isinstance(loss, str):
         _parameter(losses.as_loss(loss))

@@ -11,10 +11,10 @@ from torch import Tensor
 
 from cocos import engine, results
 from cocos.base.errors import InputError
-from cocos.base.ranges import different
+from cocos.base.ranges import checked, different
 from cocos.checkpoints import Checkpoint
 from cocos.embeddings import Embeddings
-from cocos.embeddings.options import Queries, sampled
+from cocos.embeddings.options import QUERY_DEFAULTS, Queries, fill_options
 from cocos.engine import readers
 from cocos.measures.shared.queries import NO_POSITIVE, QUERY_PERCENTILES, Asked, asked, steps
 
@@ -59,7 +59,7 @@ THRESHOLDS_LABELS = {
 }
 
 
-@sampled(Queries, queries=1000)
+@checked
 def thresholds(
     embeddings: Embeddings | Checkpoint,
     *,
@@ -105,6 +105,7 @@ def thresholds(
         >>> data["global_precision"].values.tolist()  # all positives and nothing else
         [1.0]
     """
+    asking = fill_options("thresholds", asking, QUERY_DEFAULTS | {"queries": 1000})
     seen = asked(embeddings, None, **asking)
     report = asking["progress"] and asking["progress"]("scoring")
     if cutoffs is not None:

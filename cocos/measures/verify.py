@@ -16,12 +16,13 @@ from torch import Tensor
 
 from cocos import losses, results
 from cocos.base.errors import InputError, Unfit
+from cocos.base.ranges import checked
 from cocos.checkpoints import Checkpoint
 from cocos.counting import findings, health, weights
 from cocos.counting.comparisons import fit
 from cocos.counting.findings import Finding
 from cocos.embeddings import Embeddings, scores
-from cocos.embeddings.options import Sampling, sampled, tracked
+from cocos.embeddings.options import DEFAULTS, Sampling, fill_options, tracked
 from cocos.embeddings.scores import Pairs
 from cocos.embeddings.sources import DIRECTIONS
 from cocos.measures.shared import synthetic_inputs
@@ -379,7 +380,7 @@ def notes_of(loss, other, founds: Sequence[TrialResult]) -> Iterator[Finding]:
         yield _finding(kind, {"other": other.name, "number": len(compared)} | numbers)
 
 
-@sampled(without=["same_group", "dtype"], batches=2)
+@checked
 def verify(
     loss="ntxent",
     embeddings: Embeddings | Checkpoint | None = None,
@@ -409,6 +410,7 @@ def verify(
         >>> cocos.measures.verify("triplet").attrs["faults"]
         ''
     """
+    sampling = fill_options("verify", sampling, DEFAULTS | {"batches": 2})
     checkpoint = embeddings if isinstance(embeddings, Checkpoint) else None
     if isinstance(loss, str):
         loss = loss_for(loss, embeddings)

@@ -7,11 +7,11 @@ import xarray as xr
 
 from cocos import results
 from cocos.base.errors import InputError, nearest
-from cocos.base.ranges import Share
+from cocos.base.ranges import Share, checked
 from cocos.checkpoints import Checkpoint
 from cocos.counting.weights import check_pairs
 from cocos.embeddings import Embeddings
-from cocos.embeddings.options import Sampling, sampled
+from cocos.embeddings.options import ONE_BATCH_DEFAULTS, OneBatch, fill_options
 from cocos.measures.contributors import CONTRIBUTOR_LABELS
 from cocos.measures.shared.prepared import prepare
 
@@ -32,7 +32,7 @@ QUERY_COUNTS = {
 }
 
 
-@sampled(without=["batches"], batch_size=48)
+@checked
 def weight_map(
     embeddings: Embeddings | Checkpoint,
     loss="ntxent",
@@ -40,7 +40,7 @@ def weight_map(
     *,
     direction: str | None = None,
     order: str = "hardness",
-    **sampling: Unpack[Sampling],
+    **sampling: Unpack[OneBatch],
 ) -> xr.Dataset:
     """All weights of one batch, the first one that a seed draws.
 
@@ -65,6 +65,7 @@ def weight_map(
         >>> int(data["weighed"].sum())  # every negative has a weight
         6
     """
+    sampling = fill_options("weight_map", sampling, ONE_BATCH_DEFAULTS | {"batch_size": 48})
     if order not in ORDERS:
         raise InputError(nearest("order", str(order), ORDERS))
     run = prepare(embeddings, loss, eps=eps, batches=1, **sampling)

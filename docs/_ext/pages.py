@@ -198,8 +198,8 @@ def api_pages(folder: Path) -> None:
         text = _title(f"cocos.{name}") + f".. module:: {module.__name__}\n\n"
         text += "\n".join(map(escaped, inspect.cleandoc(module.__doc__).splitlines())) + "\n\n"
         if name == "measures":  # the options that most of them share are documented once
-            text += ".. autoclass:: cocos.embeddings.options.Sampling\n\n"
-            text += ".. autoclass:: cocos.embeddings.options.Queries\n\n"
+            for options in ("SourceOptions", "Queries", "OneBatch", "Sampling"):
+                text += f".. autoclass:: cocos.embeddings.options.{options}\n\n"
         write(
             folder / f"{name}.rst",
             text + "".join(_documented(module.__name__, each) for each in getattr(module, "__all__", ())),

@@ -8,7 +8,6 @@ policy of the page allows no request and no script but its own.
 import base64
 import hashlib
 import html
-import inspect
 import json
 import re
 import shlex
@@ -37,6 +36,7 @@ from cocos.counting import findings, sharpness
 from cocos.counting.findings import Finding
 from cocos.data.training_set import TrainingSet, annotated_rows
 from cocos.embeddings import Embeddings
+from cocos.embeddings.options import option_names
 from cocos.measures.shared import settings
 from cocos.measures.shared.prepared import loss_for
 from cocos.plots import saving
@@ -413,7 +413,7 @@ class _Work:
 
     def known(self, measure: str) -> dict[str, Any]:
         """The options that a measure takes."""
-        known = inspect.signature(getattr(measures, measure)).parameters
+        known = option_names(getattr(measures, measure))
         given = {name: value for name, value in self.options.items() if name in known}
         given |= {"loss": self.loss} if "loss" in known and measure != "diff" else {}
         return given | ({"progress": self.start} if "progress" in known else {})
