@@ -50,7 +50,6 @@ class ASoftmax(MultipliedAngle):
 
     margin: Annotated[int, whole(1)] = 4
     annealing: NonNegative = 0.0
-    same_on_unit_norms = "l_softmax"
     family = "margin"
     aliases = {"SphereFace": {}, "angular softmax": {}}
 

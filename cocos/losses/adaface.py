@@ -1,7 +1,6 @@
 """AdaFace: a margin whose angle and height follow the length of the query."""
 
 from dataclasses import dataclass, replace
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -102,9 +101,3 @@ class AdaFace(SoftmaxLoss):
         slope = torch.where(below | beyond, 0, slope)
         logits = torch.where(pairs.positive, target, cosine)
         return self.scale * logits, self.scale * torch.where(pairs.positive, slope, 1)
-
-    def equals(self) -> tuple[tuple[str, dict[str, Any], str], ...]:
-        """Return equal built-in losses as (name, parameters, condition)."""
-        if self.margin == 0:
-            return (("normalized_softmax", {"temperature": 1 / self.scale}, "always"),)
-        return (("cosface", {"scale": self.scale, "margin": self.margin}, "always"),) if self.h == 0 else ()

@@ -1,7 +1,6 @@
 """ArcFace: a softmax whose positive must win by an angle."""
 
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -68,7 +67,3 @@ class ArcFace(SoftmaxLoss):
         target, slope = added(pairs.scores, self.margin)
         logits = torch.where(pairs.positive, target, pairs.scores)
         return self.scale * logits, self.scale * torch.where(pairs.positive, slope, 1)
-
-    def equals(self) -> tuple[tuple[str, dict[str, Any], str], ...]:
-        """Return equal built-in losses as (name, parameters, condition)."""
-        return (("normalized_softmax", {"temperature": 1 / self.scale}, "always"),) if self.margin == 0 else ()

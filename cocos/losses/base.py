@@ -167,10 +167,6 @@ class Loss:
         """Return the loss with all parameters that the first batch fixes."""
         return self
 
-    def equals(self) -> tuple[tuple[str, dict[str, Any], str], ...]:
-        """Return equal built-in losses as (name, parameters, condition)."""
-        return ()
-
     @property
     def closed_form(self) -> bool:
         """Whether `weight` is a closed form."""

@@ -12,7 +12,9 @@ from cocos.losses.base import Loss
 
 FOLDERS = (str(Path(__file__).parent),)
 # Files of this folder that are not a loss.
-COMMON_FILES = set("base catalogue combined foreign intercept libraries parameters recognise spelling".split())
+COMMON_FILES = set(
+    "base catalogue combined equivalences foreign intercept libraries parameters recognise spelling".split()
+)
 WITHOUT_NEGATIVES = "without negatives; cocos evaluate FILE gives alignment, uniformity and effective rank"
 # Losses that cannot be counted, by their simplified names, and the reason.
 UNCOUNTABLE = {

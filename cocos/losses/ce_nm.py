@@ -2,7 +2,6 @@
 
 import math
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -57,7 +56,3 @@ class CrossExampleNegativeMining(BatchSoftmax):
         rank = scores.argsort(descending=True, stable=True).argsort().reshape(pairs.scores.shape)
         number = math.floor(self.fraction * int(pairs.negative.sum()) + 1e-9)  # 0.29 of 100 is 29, not 28
         return pairs.negative & (rank < max(1, number))
-
-    def equals(self) -> tuple[tuple[str, dict[str, Any], str], ...]:
-        """Return equal built-in losses as (name, parameters, condition)."""
-        return (("ce_softmax", {"scale": self.scale}, "always"),) if self.fraction == 1 else ()

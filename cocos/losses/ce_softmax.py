@@ -1,7 +1,6 @@
 """Cross-example softmax: each positive against the negatives of the whole batch."""
 
 from dataclasses import dataclass
-from typing import Any
 
 from cocos.base.ranges import Positive
 from cocos.losses.families.cross_example import BatchSoftmax
@@ -38,7 +37,3 @@ class CrossExampleSoftmax(BatchSoftmax):
 
     scale: Positive = 20.0
     family = "softmax"
-
-    def equals(self) -> tuple[tuple[str, dict[str, Any], str], ...]:
-        """Return equal built-in losses as (name, parameters, condition)."""
-        return (("ce_nm", {"scale": self.scale, "fraction": 1.0}, "always"),)

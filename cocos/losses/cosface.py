@@ -1,7 +1,6 @@
 """CosFace: a softmax whose positive must win by a margin of its cosine."""
 
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -57,7 +56,3 @@ class CosFace(SoftmaxLoss):
     def logits(self, pairs: Pairs) -> tuple[Tensor, Tensor | float]:
         """Logits λ(s - m) of positives and λs of others, (Q, C), and their slope λ."""
         return self.scale * torch.where(pairs.positive, pairs.scores - self.margin, pairs.scores), self.scale
-
-    def equals(self) -> tuple[tuple[str, dict[str, Any], str], ...]:
-        """Return equal built-in losses as (name, parameters, condition)."""
-        return (("normalized_softmax", {"temperature": 1 / self.scale}, "always"),) if self.margin == 0 else ()

@@ -2,7 +2,6 @@
 
 import math
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -129,11 +128,3 @@ class EuclideanSoftmax(SoftmaxLoss):
         """Weight of a candidate with all probability for every positive, (Q, C): T|P| times its slope (1 for 0)."""
         steepness = self._steepness(pairs)
         return torch.where(steepness > 0, steepness, self.scale) * pairs.positives()
-
-    def equals(self) -> tuple[tuple[str, dict[str, Any], str], ...]:
-        """Return equal built-in losses as (name, parameters, condition)."""
-        if not CURVES.keys() & {self.f1, self.f2}:
-            factor1, factor2 = _factor(self.f1), _factor(self.f2)
-            outer = {"alpha": 0.0, "k1": 1.0, "k2": factor1 / factor2, "delta": 1.0, "scale": self.scale * factor2}
-            return (("warped_softmax", outer, "always"),)
-        return (("proxynca_pp", {"scale": self.scale}, "always"),) if self.f1 == self.f2 == "t^2" else ()

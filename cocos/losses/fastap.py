@@ -1,7 +1,7 @@
 """FastAP: average precision over a soft histogram of the distances."""
 
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated
 
 from torch import Tensor
 
@@ -66,7 +66,3 @@ class FastAP(BinnedAP):
     def beyond(self, pairs: Pairs) -> Tensor:
         """Whether a squared distance is above 4, (Q, C) bool."""
         return pairs.scores < -MAX_SQUARED_DISTANCE
-
-    def equals(self) -> tuple[tuple[str, dict[str, Any], str], ...]:
-        """Return equal built-in losses as (name, parameters, condition)."""
-        return (("listwise_ap", {"bins": self.bins + 1, "low": -1.0, "high": 1.0}, "unit vectors"),)

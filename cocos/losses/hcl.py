@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated
 
 import torch
 from torch import Tensor
@@ -129,8 +129,3 @@ class HCL(Loss):
         included = pairs.positive & pairs.negative.any(dim=1, keepdim=True)
         on = (included & ~self._estimate(pairs)[3]).sum(dim=1)
         return {"clamped": on / included.sum(dim=1).clamp(min=1).to(pairs.scores.dtype)}
-
-    def equals(self) -> tuple[tuple[str, dict[str, Any], str], ...]:
-        """Return equal built-in losses as (name, parameters, condition)."""
-        plain = self.beta == 0 and self.prior == 0
-        return (("ntxent", {"temperature": self.temperature}, "always"),) if plain else ()

@@ -1,7 +1,6 @@
 """L2-Softmax: a classifier on queries of one fixed length."""
 
 from dataclasses import dataclass
-from typing import Any
 
 from cocos.base.ranges import Positive
 from cocos.losses.base import SoftmaxLoss
@@ -39,7 +38,3 @@ class L2Softmax(SoftmaxLoss):
     metric = "cosine_dot"
     balanced = True
     family = "proxy"
-
-    def equals(self) -> tuple[tuple[str, dict[str, Any], str], ...]:
-        """Return equal built-in losses as (name, parameters, condition)."""
-        return (("normalized_softmax", {"temperature": 1 / self.scale}, "unit vectors"),)

@@ -47,6 +47,5 @@ class LSoftmax(MultipliedAngle):
 
     margin: Annotated[int, whole(1)] = 4
     annealing: NonNegative = 0.0
-    same_on_unit_norms = "a_softmax"
     family = "margin"
     aliases = {"large-margin softmax": {}}

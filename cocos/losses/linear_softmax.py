@@ -1,7 +1,7 @@
 """Linear softmax: the cross-entropy of a classifier, with label smoothing."""
 
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated
 
 from cocos.base.ranges import Range
 from cocos.losses.families.smoothing import SmoothedLabels
@@ -42,7 +42,3 @@ class LinearSoftmax(SmoothedLabels):
     metric = "dot"
     family = "proxy"
     aliases = {"softmax cross-entropy": {}, "cross-entropy": {}, "CE": {}}
-
-    def equals(self) -> tuple[tuple[str, dict[str, Any], str], ...]:
-        """Return equal built-in losses as (name, parameters, condition)."""
-        return (("n_pair", {}, "always"),) if self.smoothing == 0 else ()

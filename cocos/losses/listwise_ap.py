@@ -1,7 +1,7 @@
 """Listwise AP: average precision over a soft histogram of the scores."""
 
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated
 
 from torch import Tensor
 
@@ -73,8 +73,3 @@ class ListwiseAP(BinnedAP):
     def beyond(self, pairs: Pairs) -> Tensor:
         """Whether a score is above high or below low, (Q, C) bool."""
         return (pairs.scores < self.low) | (pairs.scores > self.high)
-
-    def equals(self) -> tuple[tuple[str, dict[str, Any], str], ...]:
-        """Return equal built-in losses as (name, parameters, condition)."""
-        whole = (self.low, self.high) == (-1, 1)
-        return (("fastap", {"bins": self.bins - 1}, "unit vectors"),) if whole else ()

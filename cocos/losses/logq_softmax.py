@@ -1,7 +1,7 @@
 """Softmax with logQ correction: candidates that are sampled often are not pushed for that."""
 
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated
 
 import torch
 from torch import Tensor
@@ -80,7 +80,3 @@ class LogQSoftmax(SoftmaxLoss):
         number = pairs.negative.sum(dim=1, keepdim=True).clamp(min=1).to(plain.dtype)
         complement = (-torch.expm1(logq)).clamp(min=torch.finfo(plain.dtype).tiny).log()
         return plain - torch.where(pairs.positive, complement, logq + number.log()), self.scale
-
-    def equals(self) -> tuple[tuple[str, dict[str, Any], str], ...]:
-        """Return equal built-in losses as (name, parameters, condition)."""
-        return (("ntxent", {"temperature": self.temperature}, "unit vectors"),)

@@ -2,7 +2,6 @@
 
 import math
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -115,8 +114,3 @@ class MagFace(SoftmaxLoss):
         regulariser = self.lambda_g * (1 / self.u_a**2 - 1 / clamped.square())
         turned = growth * (turn * pairs.residual(logits)).sum(dim=1)
         return torch.where(free & self._active(pairs), turned + regulariser, 0)
-
-    def equals(self) -> tuple[tuple[str, dict[str, Any], str], ...]:
-        """Return equal built-in losses as (name, parameters, condition)."""
-        plain = self.u_m == 0 and self.lambda_g == 0
-        return (("normalized_softmax", {"temperature": 1 / self.scale}, "always"),) if plain else ()

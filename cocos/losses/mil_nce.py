@@ -1,7 +1,6 @@
 """MIL-NCE: several positives inside the logarithm, of which one is enough."""
 
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -80,7 +79,3 @@ class MILNCE(Loss):
     def unit(self, pairs: Pairs) -> Tensor:
         """Return the weight of a negative with all of the softmax, (): 1/τ."""
         return pairs.scores.new_tensor(1 / self.temperature)
-
-    def equals(self) -> tuple[tuple[str, dict[str, Any], str], ...]:
-        """Return equal built-in losses as (name, parameters, condition)."""
-        return (("ntxent", {"temperature": self.temperature}, "unit vectors, one positive"),)

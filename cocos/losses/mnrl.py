@@ -1,7 +1,7 @@
 """MNRL: the positive of a query against the batch, hard negatives and further directions, with filters."""
 
 from dataclasses import dataclass, replace
-from typing import Annotated, Any
+from typing import Annotated
 
 import torch
 from torch import Tensor
@@ -214,8 +214,3 @@ class MNRL(Loss):
             pairs.positive if pairs.source is None else pairs.positive & (pairs.source != sources.CANDIDATE_QUERY)
         )
         return self.scale * positive.sum(dim=1, keepdim=True).clamp(min=1).to(pairs.scores.dtype)
-
-    def equals(self) -> tuple[tuple[str, dict[str, Any], str], ...]:
-        """Return equal built-in losses as (name, parameters, condition)."""
-        plain = self.softmax_scale is not None
-        return (("ntxent", {"temperature": 1 / self.scale}, "always"),) if plain else ()

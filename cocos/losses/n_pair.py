@@ -1,7 +1,6 @@
 """N-pair: softmax over inner products, without a temperature."""
 
 from dataclasses import dataclass
-from typing import Any
 
 from cocos.losses.base import SoftmaxLoss
 
@@ -33,10 +32,3 @@ class NPair(SoftmaxLoss):
     balanced = True
     family = "softmax"
     aliases = {"N-pairs": {}, "N-pair-mc": {}, "multi-class N-pair loss": {}}
-
-    def equals(self) -> tuple[tuple[str, dict[str, Any], str], ...]:
-        """Return equal built-in losses as (name, parameters, condition)."""
-        return (
-            ("linear_softmax", {"smoothing": 0.0}, "always"),
-            ("ntxent", {"temperature": 1.0}, "unit vectors"),
-        )

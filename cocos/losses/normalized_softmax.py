@@ -1,7 +1,6 @@
 """Normalized softmax: cosines of queries and class proxies, divided by a temperature."""
 
 from dataclasses import dataclass
-from typing import Any
 
 from torch import Tensor
 
@@ -62,11 +61,3 @@ class NormalizedSoftmax(SoftmaxLoss):
         negatives :math:`(\sum_p m_p)\, \mathrm{softmax}_N(s / \tau) / \tau`.
         """
         return pairs.residual(pairs.scores / self.temperature) / self.temperature
-
-    def equals(self) -> tuple[tuple[str, dict[str, Any], str], ...]:
-        """Return equal built-in losses as (name, parameters, condition)."""
-        return (
-            ("ntxent", {"temperature": self.temperature}, "always"),
-            ("cosface", {"scale": 1 / self.temperature, "margin": 0.0}, "always"),
-            ("arcface", {"scale": 1 / self.temperature, "margin": 0.0}, "always"),
-        )

@@ -1,7 +1,6 @@
 """NT-Xent: each positive against the negatives."""
 
 from dataclasses import dataclass
-from typing import Any
 
 from torch import Tensor
 
@@ -66,12 +65,3 @@ class NTXent(SoftmaxLoss):
         negatives :math:`(\sum_p m_p)\, \mathrm{softmax}_N(s / \tau) / \tau`.
         """
         return pairs.residual(pairs.scores / self.temperature) / self.temperature
-
-    def equals(self) -> tuple[tuple[str, dict[str, Any], str], ...]:
-        """Return equal built-in losses as (name, parameters, condition)."""
-        return (
-            ("sampled_softmax", {"scale": 1 / self.temperature}, "always"),
-            ("normalized_softmax", {"temperature": self.temperature}, "always"),
-            ("proxynca_pp", {"scale": 1 / (2 * self.temperature)}, "unit vectors"),
-            ("supcon", {"temperature": self.temperature}, "one positive"),
-        )

@@ -1,7 +1,6 @@
 """ProxyNCA++: a softmax over all proxies, on squared distances."""
 
 from dataclasses import dataclass
-from typing import Any
 
 from cocos.base.ranges import Positive
 from cocos.losses.base import SoftmaxLoss
@@ -39,10 +38,3 @@ class ProxyNCApp(SoftmaxLoss):
     metric = "squared_euclidean"
     balanced = True
     family = "proxy"
-
-    def equals(self) -> tuple[tuple[str, dict[str, Any], str], ...]:
-        """Return equal built-in losses as (name, parameters, condition)."""
-        return (
-            ("euclidean_softmax", {"f1": "t^2", "f2": "t^2", "scale": self.scale}, "always"),
-            ("ntxent", {"temperature": 1 / (2 * self.scale)}, "unit vectors"),
-        )

@@ -1,7 +1,6 @@
 """Sampled softmax: the other candidates of the batch stand for all negatives."""
 
 from dataclasses import dataclass
-from typing import Any
 
 from cocos.base.ranges import Positive
 from cocos.losses.base import SoftmaxLoss
@@ -39,10 +38,3 @@ class SampledSoftmax(SoftmaxLoss):
     balanced = True
     family = "softmax"
     aliases = {"softmax with in-batch negatives": {}}
-
-    def equals(self) -> tuple[tuple[str, dict[str, Any], str], ...]:
-        """Return equal built-in losses as (name, parameters, condition)."""
-        return (
-            ("ntxent", {"temperature": 1 / self.scale}, "always"),
-            ("snm", {"scale": self.scale, "fraction": 1.0}, "always"),
-        )

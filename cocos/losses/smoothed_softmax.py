@@ -1,7 +1,7 @@
 """Label smoothing: an in-batch softmax whose labels leave a part to every candidate."""
 
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated
 
 from torch import Tensor
 
@@ -56,7 +56,3 @@ class SmoothedSoftmax(SmoothedLabels):
     def part(self, others: Tensor) -> Tensor:
         """Part of the label of a positive that its negatives share, (Q, 1): ε |N| / (|N| + 1)."""
         return self.smoothing * others / (others + 1)
-
-    def equals(self) -> tuple[tuple[str, dict[str, Any], str], ...]:
-        """Return equal built-in losses as (name, parameters, condition)."""
-        return (("ntxent", {"temperature": self.temperature}, "always"),) if self.smoothing == 0 else ()

@@ -1,7 +1,6 @@
 """Stochastic negative mining: a softmax over the hardest of a query's negatives."""
 
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -56,7 +55,3 @@ class StochasticNegativeMining(SoftmaxLoss):
         number = pairs.negative.sum(dim=1, keepdim=True).double()
         limit = (self.fraction * number + 1e-9).floor().clamp(min=1)  # 0.29 of 100 is 29, not 28
         return pairs.negative & (rank < limit)
-
-    def equals(self) -> tuple[tuple[str, dict[str, Any], str], ...]:
-        """Return equal built-in losses as (name, parameters, condition)."""
-        return (("sampled_softmax", {"scale": self.scale}, "always"),) if self.fraction == 1 else ()

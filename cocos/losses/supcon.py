@@ -1,7 +1,6 @@
 """SupCon: the positives of a query share its softmax."""
 
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -73,7 +72,3 @@ class SupCon(Loss):
     def unit(self, pairs: Pairs) -> Tensor:
         """Return the weight of a negative with all of the softmax, (): 1/τ."""
         return pairs.scores.new_tensor(1 / self.temperature)
-
-    def equals(self) -> tuple[tuple[str, dict[str, Any], str], ...]:
-        """Return equal built-in losses as (name, parameters, condition)."""
-        return (("ntxent", {"temperature": self.temperature}, "one positive"),)

@@ -1,7 +1,6 @@
 """Warped softmax: a Euclidean softmax that pulls less inside a radius, and more outside of it."""
 
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -80,9 +79,3 @@ class WarpedSoftmax(SoftmaxLoss):
     def unit(self, pairs: Pairs) -> Tensor:
         """Weight of a candidate with all of the probability for every positive, (Q, C): T|P| times its slope."""
         return self.scale * self._slope(pairs) * pairs.positives()
-
-    def equals(self) -> tuple[tuple[str, dict[str, Any], str], ...]:
-        """Return equal built-in losses as (name, parameters, condition)."""
-        one_line = self.alpha == 0 or self.k1 == self.k2 == 1
-        line = {"f1": repr(float(self.k2)), "f2": "t", "scale": self.scale}
-        return (("euclidean_softmax", line, "always"),) if one_line else ()

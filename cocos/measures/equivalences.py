@@ -8,6 +8,7 @@ from torch import Tensor
 from cocos import losses, results
 from cocos.base.errors import InputError
 from cocos.embeddings import Embeddings, scores
+from cocos.losses.equivalences import equal_losses
 from cocos.measures.shared import synthetic_inputs
 
 # Seeds of the random embeddings: odd ones give one positive a query.
@@ -49,7 +50,7 @@ def equivalences(loss="ntxent") -> xr.Dataset:
     """
     loss = losses.load(loss) if isinstance(loss, str) else losses.as_loss(loss)
     others, conditions, gaps = [], [], []
-    for name, parameters, where in loss.equals():
+    for name, parameters, where in equal_losses(loss):
         other = losses.load(name, parameters)
         unit = "unit" in where
         if not unit and where not in {"always", "one positive"}:

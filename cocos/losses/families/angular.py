@@ -1,7 +1,7 @@
 """Margins on the angle of a positive, without an arc cosine."""
 
 import math
-from typing import Annotated, Any
+from typing import Annotated
 
 import torch
 from torch import Tensor
@@ -76,7 +76,6 @@ class MultipliedAngle(SoftmaxLoss):
 
     softmax_scale = None  # norms scale the scores
     reads_norms = True
-    same_on_unit_norms: str
     margin: int
     annealing: float
 
@@ -103,9 +102,3 @@ class MultipliedAngle(SoftmaxLoss):
         """Return the weight of a negative with all of the probability for every positive: |x| |W| |P|."""
         query, candidate = self.lengths(pairs)
         return (query * candidate).clamp(min=torch.finfo(pairs.scores.dtype).tiny) * pairs.positives()
-
-    def equals(self) -> tuple[tuple[str, dict[str, Any], str], ...]:
-        """Return equal built-in losses as (name, parameters, condition)."""
-        same = (self.same_on_unit_norms, {"margin": self.margin, "annealing": self.annealing}, "unit norms")
-        plain = ("normalized_softmax", {"temperature": 1.0}, "unit norms")
-        return (same, plain) if self.margin == 1 else (same,)
