@@ -133,13 +133,6 @@ def test_adaface_takes_mean_and_deviation_from_its_first_batch():
     assert (cases.autograd_radial(loss, pairs) == 0).all()  # the lengths get no gradient
 
 
-def test_curricularface_keeps_a_running_mean_of_the_positives():
-    pairs, loss = one_positive([0.5, 0.7], [0.0]), losses.load("curricularface")
-    assert loss.updated(pairs).t == pytest.approx(0.006, rel=1e-12)
-    assert loss.updated(pairs, momentum=0.5).updated(pairs, momentum=0.5).t == pytest.approx(0.45, rel=1e-12)
-    assert loss.updated(dataclasses.replace(pairs, positive=torch.zeros_like(pairs.positive))) == loss
-
-
 # --- classifiers
 
 

@@ -232,8 +232,12 @@ class SoftmaxLoss(Loss):
     slopes z' balance each query. A loss of the family defines its `scale`, or its `logits` and `unit`.
 
     Examples:
-        >>> isinstance(cocos.losses.load("ntxent"), cocos.losses.SoftmaxLoss)
-        True
+        Three equal scores have a third of the probability each; the positive lacks the other two thirds.
+
+        >>> pairs = cocos.Pairs(torch.tensor([[0.5, 0.5, 0.5]]), torch.tensor([[True, False, False]]))
+        >>> loss = cocos.losses.load("normalized_softmax")
+        >>> loss.weight(pairs) / loss.unit(pairs)
+        tensor([[-0.6667,  0.3333,  0.3333]])
     """
 
     per_positive = True

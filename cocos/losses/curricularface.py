@@ -1,7 +1,7 @@
 """CurricularFace: an angular margin, and negatives whose weight grows as training goes on."""
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Annotated
 
 import torch
@@ -32,7 +32,7 @@ class CurricularFace(Loss):
         scale: λ (s in the paper), in units of 1/score; 64 as in the paper.
         margin: m, in radians; 0.5 as in the paper.
         t: running mean of the cosines of the positives, from -1 to 1; 0, where training starts. A trained head keeps it
-            as `t`; in a training loop `loss = loss.updated(pairs)` moves it.
+            as `t`.
 
     Counts: negatives with more than eps of λ|P|; a hard one may exceed 1, by up to t + 2; unit λ|P|.
     Net: a hard negative is pushed by its probability times t + 2s, an easy one by its probability alone.
@@ -56,23 +56,6 @@ class CurricularFace(Loss):
     t: Annotated[float, Range("from -1 to 1", lambda value: -1 <= value <= 1)] = 0.0
     per_positive = True
     family = "margin"
-
-    def updated(self, pairs: Pairs, momentum: float = 0.01) -> "CurricularFace":
-        """The same loss after a step of training: t moves towards the mean cosine of the positives.
-
-        Args:
-            pairs: the batch of the step; one without a positive changes nothing.
-            momentum: part of the new mean in t; 0.01 as in the published code.
-
-        Examples:
-            >>> pairs = cocos.Pairs(torch.tensor([[0.5, 0.2]]), torch.tensor([[True, False]]))
-            >>> cocos.losses.load("curricularface").updated(pairs).t
-            0.005
-        """
-        if not pairs.positive.any():
-            return self
-        mean = pairs.scores.detach()[pairs.positive].double().mean().clamp(-1, 1).item()
-        return replace(self, t=momentum * mean + (1 - momentum) * self.t)
 
     def _terms_by_positive(self, pairs: Pairs) -> list[tuple[Tensor, ...]]:
         """For each slot of positives: place, (Q, 1), whether it is filled, logit, slope; logits and slopes of all."""

@@ -31,34 +31,13 @@ def line(f: str | float) -> float | None:
         return None
 
 
-def _canonical(field: str, f: str | float) -> str:
-    if f in CURVES:
-        return str(f)
-    factor = line(f)
-    if factor is None or not 0 < factor < math.inf:
-        raise ValueError(f"{field} must be t, {', '.join(CURVES)} or a finite number above 0, got {f}")
-    return "t" if factor == 1 else repr(factor)
-
-
-def _factor(f: str) -> float:
-    """The number k of a line in its canonical spelling."""
-    return 1.0 if f == "t" else float(f)
-
-
-def _power(distance: Tensor, exponent: float) -> Tensor:
-    """A power of the distance; at distance 0 it is 0, and so is its gradient."""
-    apart = distance > 0
-    return torch.where(apart, torch.where(apart, distance, 1) ** exponent, 0)
-
-
-def _value(f: str, distance: Tensor) -> Tensor:
-    return _power(distance, CURVES[f]) if f in CURVES else _factor(f) * distance
-
-
-def _slope(f: str, distance: Tensor) -> Tensor:
-    if f in CURVES:
-        return CURVES[f] * _power(distance, CURVES[f] - 1)
-    return torch.full_like(distance, _factor(f))
+def value_and_slope(f: str, distance: Tensor) -> tuple[Tensor, Tensor]:
+    """Return f of the distance and its derivative, elementwise; a power has the derivative 0 at distance 0."""
+    if f not in CURVES:
+        return line(f) * distance, torch.full_like(distance, line(f))
+    apart, exponent = distance > 0, CURVES[f]
+    base = torch.where(apart, distance, 1)
+    return torch.where(apart, base**exponent, 0), exponent * torch.where(apart, base ** (exponent - 1), 0)
 
 
 @dataclass(frozen=True)
@@ -101,30 +80,30 @@ class EuclideanSoftmax(SoftmaxLoss):
     def __post_init__(self) -> None:
         super().__post_init__()
         for field in ("f1", "f2"):
-            object.__setattr__(self, field, _canonical(field, getattr(self, field)))
+            f = getattr(self, field)
+            factor = None if f in CURVES else line(f)
+            if f not in CURVES and (factor is None or not 0 < factor < math.inf):
+                raise ValueError(f"{field} must be t, {', '.join(CURVES)} or a finite number above 0, got {f}")
+            canonical = f if factor is None else "t" if factor == 1 else repr(factor)
+            object.__setattr__(self, field, canonical)
 
     @property
     def softmax_scale(self) -> float | None:
         """λ of Σ exp(λ s), the only term in which the negatives of a query appear; None where f2 is a curve."""
-        return None if self.f2 in CURVES else self.scale * _factor(self.f2)
+        return None if self.f2 in CURVES else self.scale * line(self.f2)
 
     @property
     def balanced(self) -> bool:
         """Adding a constant to all distances of a query changes nothing: f1 and f2 are the same line."""
         return self.f1 == self.f2 and self.f1 not in CURVES
 
-    def _steepness(self, pairs: Pairs) -> Tensor:
-        """∂ logit / ∂ score, (Q, C): T f1' at the positives, T f2' elsewhere."""
-        distance = -pairs.scores
-        return self.scale * torch.where(pairs.positive, _slope(self.f1, distance), _slope(self.f2, distance))
-
     def logits(self, pairs: Pairs) -> tuple[Tensor, Tensor | float]:
         """Logits -T f1(d) of positives and -T f2(d) of others, and their slopes T f', (Q, C) each."""
-        distance = -pairs.scores
-        value = torch.where(pairs.positive, _value(self.f1, distance), _value(self.f2, distance))
-        return -self.scale * value, self._steepness(pairs)
+        first, second = (value_and_slope(f, -pairs.scores) for f in (self.f1, self.f2))
+        value, slope = (torch.where(pairs.positive, *both) for both in zip(first, second, strict=True))
+        return -self.scale * value, self.scale * slope
 
     def unit(self, pairs: Pairs) -> Tensor:
         """Weight of a candidate with all probability for every positive, (Q, C): T|P| times its slope (1 for 0)."""
-        steepness = self._steepness(pairs)
-        return torch.where(steepness > 0, steepness, self.scale) * pairs.positives()
+        slope = self.logits(pairs)[1]
+        return torch.where(slope > 0, slope, self.scale) * pairs.positives()

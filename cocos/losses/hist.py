@@ -25,14 +25,6 @@ class HIST(SoftmaxLoss):
     Counts: negatives whose softmax probability exceeds eps; unit τ|P|.
     Net: push equals pull for every query.
     Source: Lim et al. 2022, https://openaccess.thecvf.com/content/CVPR2022/papers/Lim_Hypergraph-Induced_Semantic_Tuplet_Loss_for_Deep_Metric_Learning_CVPR_2022_paper.pdf
-
-    Examples:
-        Three equal distances have a third of the probability each; the positive lacks the other two thirds.
-
-        >>> pairs = cocos.Pairs(torch.tensor([[-1.0, -1.0, -1.0]]), torch.tensor([[True, False, False]]))
-        >>> loss = cocos.losses.load("hist")
-        >>> loss.weight(pairs) / loss.unit(pairs)
-        tensor([[-0.6667,  0.3333,  0.3333]])
     """
 
     scale: Positive = 32.0

@@ -28,14 +28,6 @@ class LinearSoftmax(SmoothedLabels):
     Net: push equals pull for every query, but a negative with a probability below ε/|N| is pulled, and a positive with
         one above 1 - ε is pushed.
     Source: Boudiaf et al. 2020, A Unifying Mutual Information View of Metric Learning, arXiv:2003.08983.
-
-    Examples:
-        Three equal scores have a third of the probability each; the positive lacks the other two thirds.
-
-        >>> pairs = cocos.Pairs(torch.tensor([[0.5, 0.5, 0.5]]), torch.tensor([[True, False, False]]))
-        >>> loss = cocos.losses.load("linear_softmax", {"smoothing": 0})
-        >>> loss.weight(pairs) / loss.unit(pairs)
-        tensor([[-0.6667,  0.3333,  0.3333]])
     """
 
     smoothing: Annotated[float, Range("at least 0 and below 1", lambda value: 0 <= value < 1)] = 0.1

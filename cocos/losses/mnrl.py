@@ -16,12 +16,6 @@ PARTITIONS = ("joint", "per_direction")
 HARDENED = ("all", "in-batch", "hard")
 FIRST_DIRECTION = sources.DIRECTIONS[:1]
 WITH_THE_POSITIVE = {*FIRST_DIRECTION, sources.SOURCES[sources.CANDIDATE_QUERY]}
-# Sources of the first direction that the hardness raises.
-HARDENED_SOURCES = {
-    "all": (sources.IN_BATCH, sources.OWN_HARD, sources.OTHERS_HARD),
-    "hard": (sources.OWN_HARD,),
-    "in-batch": (sources.IN_BATCH, sources.OTHERS_HARD),
-}
 
 
 @dataclass(frozen=True)
@@ -62,13 +56,6 @@ class MNRL(Loss):
     request 3821 (relative_margin).
 
     Examples:
-        Three equal scores have a third of the probability each; the positive lacks the other two thirds.
-
-        >>> pairs = cocos.Pairs(torch.tensor([[0.5, 0.5, 0.5]]), torch.tensor([[True, False, False]]))
-        >>> loss = cocos.losses.load("mnrl")
-        >>> loss.weight(pairs) / loss.unit(pairs)
-        tensor([[-0.6667,  0.3333,  0.3333]])
-
         A negative above 95 % of the positive's score is left out:
 
         >>> loss = cocos.losses.load("mnrl", {"filter": "percent"})
@@ -93,17 +80,13 @@ class MNRL(Loss):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        names, chosen = set(sources.DIRECTIONS), self.directions
-        if not set(chosen) <= names or chosen[:1] != FIRST_DIRECTION or len(set(chosen)) < len(chosen):
-            further = ", ".join(sorted(names - {*FIRST_DIRECTION}))
-            listed = ", ".join(chosen) or "none"
+        known = WITH_THE_POSITIVE if self.partition == "per_direction" else {*sources.DIRECTIONS}
+        repeated = len(set(self.directions)) < len(self.directions)
+        if not set(self.directions) <= known or self.directions[:1] != FIRST_DIRECTION or repeated:
+            further = ", ".join(sorted(known - {*FIRST_DIRECTION}))
             raise ValueError(
-                f"directions must be {FIRST_DIRECTION[0]} and then some of {further}, each once, got {listed}"
-            )
-        if self.partition == "per_direction" and not set(self.directions) <= WITH_THE_POSITIVE:
-            raise ValueError(
-                "partition per_direction needs the positive in each direction, so directions must be among "
-                f"{', '.join(sorted(WITH_THE_POSITIVE))}, got {', '.join(self.directions)}"
+                f"directions must be {FIRST_DIRECTION[0]} and then some of {further} (partition {self.partition}), "
+                f"each once, got {', '.join(self.directions) or 'none'}"
             )
 
     @property
@@ -179,9 +162,8 @@ class MNRL(Loss):
         back = pairs.source == sources.CANDIDATE_QUERY
         if self.partition == "joint":
             return [(pairs.positive & ~back, remaining | (pairs.positive & back))]
-        return [(pairs.positive & ~back, remaining & ~back), (pairs.positive & back, remaining & back)][
-            : len(self.directions)
-        ]
+        parts = [(pairs.positive & ~back, remaining & ~back), (pairs.positive & back, remaining & back)]
+        return parts[: len(self.directions)]
 
     def value(self, pairs: Pairs) -> Tensor:
         """Return the loss of each query, (Q,), in nats; 0 for a query without a positive or without a negative."""

@@ -24,14 +24,6 @@ class NormalizedSoftmax(SoftmaxLoss):
     Counts: negatives whose softmax probability exceeds eps; unit |P|/τ.
     Net: push equals pull for every query.
     Source: Zhai & Wu 2018, Classification is a Strong Baseline for Deep Metric Learning, arXiv:1811.12649.
-
-    Examples:
-        Three equal scores have a third of the probability each; the positive lacks the other two thirds.
-
-        >>> pairs = cocos.Pairs(torch.tensor([[0.5, 0.5, 0.5]]), torch.tensor([[True, False, False]]))
-        >>> loss = cocos.losses.load("normalized_softmax")
-        >>> loss.weight(pairs) / loss.unit(pairs)
-        tensor([[-0.6667,  0.3333,  0.3333]])
     """
 
     temperature: Positive = 0.05

@@ -32,15 +32,6 @@ class ProxyGML(Loss):
     Net: each kept proxy has the whole softmax error of its class, so push and pull differ by the numbers of
         kept proxies.
     Source: Zhu et al. 2020, Fewer is More, arXiv:2010.13636; form from its published code.
-
-    Examples:
-        Three equal scores have a third of the probability each; the positive lacks the other two thirds.
-
-        >>> scores, positive = torch.tensor([[0.5, 0.5, 0.5]]), torch.tensor([[True, False, False]])
-        >>> pairs = cocos.Pairs(scores, positive, candidate_group=torch.arange(3))
-        >>> loss = cocos.losses.load("proxy_gml", {"ratio": 1.0})
-        >>> loss.weight(pairs) / loss.unit(pairs)
-        tensor([[-0.6667,  0.3333,  0.3333]])
     """
 
     ratio: Fraction = 0.3

@@ -24,14 +24,6 @@ class SampledSoftmax(SoftmaxLoss):
     Counts: negatives whose softmax probability exceeds eps; unit λ|P|.
     Net: push equals pull for every query.
     Source: Veit & Wilber 2020, Cross-Example Softmax, arXiv:2011.08824, eq. 2; scale of section 4.2.
-
-    Examples:
-        Three equal scores have a third of the probability each; the positive lacks the other two thirds.
-
-        >>> pairs = cocos.Pairs(torch.tensor([[0.5, 0.5, 0.5]]), torch.tensor([[True, False, False]]))
-        >>> loss = cocos.losses.load("sampled_softmax")
-        >>> loss.weight(pairs) / loss.unit(pairs)
-        tensor([[-0.6667,  0.3333,  0.3333]])
     """
 
     scale: Positive = 20.0

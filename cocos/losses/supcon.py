@@ -26,14 +26,6 @@ class SupCon(Loss):
     Counts: negatives whose softmax probability exceeds eps; unit 1/τ. With one positive it is NT-Xent.
     Net: push equals pull for every query.
     Source: Khosla et al. 2020, Supervised contrastive learning, arXiv:2004.11362, eq. 2 (L_out).
-
-    Examples:
-        Three equal scores have a third of the probability each; the positive lacks the other two thirds.
-
-        >>> pairs = cocos.Pairs(torch.tensor([[0.5, 0.5, 0.5]]), torch.tensor([[True, False, False]]))
-        >>> loss = cocos.losses.load("supcon")
-        >>> loss.weight(pairs) / loss.unit(pairs)
-        tensor([[-0.6667,  0.3333,  0.3333]])
     """
 
     temperature: Positive = 0.1
