@@ -162,7 +162,7 @@ def test_columns_of_a_table(inside):
         (("pairs.jsonl", "--out", "no/some.npz"), "no folder no"),
         (("pairs.jsonl", "--out", "some.npz", "--pictures", "all"), "--pictures 'all'"),
         (("pairs.jsonl", "--out", "some.npz", "--split", "dev"), "'dev'.*train"),
-        (("pairs.jsonl", "--out", "some.npz", "--images", "x"), "'images'"),
+        (("pairs.jsonl", "--out", "some.npz", "--images", "x"), "with images"),
         (("mine.py", "--out", "some.npz"), "unknown format"),
     ],
 )

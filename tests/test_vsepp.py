@@ -364,12 +364,6 @@ def _features(array):
     return lambda folder: np.save(folder / "train_ims.npy", array)
 
 
-def _two_lengths(folder):
-    rows = np.ones((30, FEATURES), "float32")
-    rows[7] = 2
-    np.save(folder / "train_ims.npy", rows)
-
-
 LINES = "\n".join(list(CAPTIONS) * 6)
 PICKLE = "f30k_precomp_vocab.pkl"
 TROUBLES = {
@@ -385,7 +379,6 @@ TROUBLES = {
     "4 lines": (_rewrite("train_caps.txt", "a\nb\nc\nd"), "4 lines and train_ims.npy has 6 rows"),
     "no lines": (_rewrite("train_caps.txt", ""), "has 1 lines"),
     "latin-1": (_rewrite("train_caps.txt", b"caf\xe9\n" * 30), "UTF-8"),
-    "some stored five times": (_two_lengths, "only some images are stored"),
     "objects": (_features(np.array([["a"]] * 6, dtype=object)), "cannot be read"),
     "cut short": (_rewrite("train_ims.npy", b"\x93NUMPY\x01\x00"), "cannot be read"),
     "a number": (_features(np.float32(3)), "expected floats"),

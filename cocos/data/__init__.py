@@ -7,21 +7,10 @@ in `FORMATS`.
 
 from collections.abc import Mapping
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 from cocos.base.errors import InputError, nearest
-from cocos.data import (
-    arrays,
-    beir,
-    bleeker,
-    captions,
-    emoji_captions,
-    image_folders,
-    image_lists,
-    pairs,
-    precomputed,
-)
+from cocos.data import arrays, beir, bleeker, captions, emoji_captions, image_folders, image_lists, pairs, precomputed
 from cocos.data.training_set import Side, Source, TrainingSet
 from cocos.data.user_data import from_user, is_user_data, training_set
 
@@ -29,17 +18,7 @@ __all__ = ["FORMATS", "Side", "Source", "TrainingSet", "find", "from_user", "is_
 __all__ += ["training_set"]
 
 # The first format that recognises a path loads it: the most specific come first, tables of texts last.
-FORMATS: tuple[ModuleType, ...] = (
-    emoji_captions,
-    precomputed,
-    beir,
-    arrays,
-    bleeker,
-    image_lists,
-    captions,
-    image_folders,
-    pairs,
-)
+FORMATS = (emoji_captions, precomputed, beir, arrays, bleeker, image_lists, captions, image_folders, pairs)
 NAMES = {module.__name__.rpartition(".")[2]: module for module in FORMATS}
 
 
@@ -61,11 +40,11 @@ def find(path: Path | str, options: Mapping[str, Any] | None = None) -> Source:
     path = Path(path)
     if not path.exists():
         raise InputError(f"data {path}: file not found")
-    name = sniff(path, options) or sniff(path)
+    name = sniff(path, options)
     if name is None:
-        raise InputError(
-            f"data {path}: unknown format, expected one of {', '.join(NAMES)}, or a function: --data file.py:load"
-        )
+        with_options = f" with {' and '.join(options)}" if options else ""
+        formats = f"expected one of {', '.join(NAMES)}, or a function: --data file.py:load"
+        raise InputError(f"data {path}: unknown format{with_options}, {formats}")
     return source(name, path, **(options or {}))
 
 
@@ -74,9 +53,6 @@ def source(name: str, path: Path | None = None, **options: Any) -> Source:
     if name not in NAMES:
         raise InputError(nearest("data", name, NAMES))
     module = NAMES[name]
-    for option in options:
-        if option not in getattr(module, "OPTIONS", ()):
-            raise InputError(nearest(f"option of data {name}", option, getattr(module, "OPTIONS", ())))
     if path is None and module is not emoji_captions:
         raise InputError(f"data {name}: no path, expected a file or folder")
     return Source(name, module.splits(path), lambda split: module.load(split, path, **options), path)

@@ -1,67 +1,47 @@
-"""Arrays in .npz, one file per split: `images` or `features`, with `labels` or `captions`."""
+"""Arrays in one .npz: `images` or `features`, with `labels` or `captions`."""
 
 from pathlib import Path
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from cocos.base.errors import InputError, prefixed
 from cocos.data import tables
-from cocos.data.training_set import TrainingSet
+from cocos.data.training_set import TrainingSet, image_captions
 from cocos.data.user_data import training_set
-
-SPLITS = ("train", "val", "valid", "validation", "dev", "test")
-
-
-def split_files(path: Path) -> dict[str, Path]:
-    """Return the file of each split in a folder; a single file is `train`."""
-    if path.suffix == ".npz" and path.is_file():
-        return {"train": path}
-    return {split: path / f"{split}.npz" for split in SPLITS if (path / f"{split}.npz").is_file()}
 
 
 def splits(path: Path) -> tuple[str, ...]:
-    """Return the splits, if all files have `images` or `features`, and `labels` or `captions`."""
-    files = split_files(path)
-    for file in files.values():
-        try:
-            names = set(np.load(file).files)
-        except Exception:  # numpy raises many types for a damaged file
-            return ()
-        if not names & {"images", "features"} or not names & {"labels", "captions"}:
-            return ()
-    return tuple(files)
+    """Return `train` for a file with `images` or `features`, and `labels` or `captions`."""
+    if path.suffix != ".npz" or not path.is_file():
+        return ()
+    try:
+        names = set(np.load(path).files)
+    except Exception:  # numpy raises many types for a damaged file
+        return ()
+    return ("train",) if names & {"images", "features"} and names & {"labels", "captions"} else ()
 
 
 def load(split: str, path: Path) -> TrainingSet:
     """Load images or features with their labels or captions.
 
-    Args:
-        split: one of `splits`.
-        path: of the file, or of a folder with one file per split: `images` (N, height, width), (N, height, width, 3)
-            or (N, 3, height, width) uint8, or `features` (N, ...) of floats; `labels` (N,), integers or text, or
-            `captions`, (N,) or (N, K) texts.
+    `images` are (N, height, width), (N, height, width, 3) or (N, 3, height, width) uint8, `features` (N, ...) floats,
+    `labels` (N,) integers or text, `captions` (N,) or (N, K) texts.
     """
-    file = split_files(path)[split]
-    names = ("images", "features", "labels", "captions")
-    with tables.readable(file), np.load(file) as archive:
-        arrays = {name: archive[name] for name in names if name in archive}
-    with prefixed(str(file)):
-        if "images" in arrays:
-            rows = check_images(arrays["images"])
-        else:
-            rows = torch.from_numpy(check_features(arrays["features"], "features"))
+    with tables.readable(path), np.load(path) as archive:
+        arrays = {name: archive[name] for name in archive.files if name in {"images", "features", "labels", "captions"}}
+    with prefixed(str(path)):
+        is_images = "images" in arrays
+        rows = check_images(arrays["images"]) if is_images else check_features(arrays["features"], "features")
+        rows = torch.from_numpy(rows)
         if "labels" in arrays:
-            return training_set({"items": rows, "labels": arrays["labels"]}, file.stem, split)
+            return training_set({"items": rows, "labels": arrays["labels"]}, path.stem, split)
         captions = arrays["captions"]
-        if captions.dtype.kind not in "US" or len(captions) != len(rows):
+        if captions.dtype.kind != "U" or len(captions) != len(rows):
             raise InputError(f"captions: {captions.dtype} {captions.shape}, expected text, one row per image")
-        group = np.arange(len(rows))
-        groups = {"query_group": group, "candidate_group": group.repeat(captions.size // len(rows))}
-        texts = captions.reshape(-1)
-        sides = {"query": rows, "candidate": texts, "directions": ("i2t", "t2i")}
-        return training_set(sides | groups, file.stem, split)
+    texts = captions.reshape(-1).tolist()
+    group = torch.arange(len(texts)) // (len(texts) // len(rows))
+    return image_captions(rows, texts, group, name=path.stem, split=split, kind="image" if is_images else "features")
 
 
 def check_features(values: np.ndarray, name: str) -> np.ndarray:
@@ -71,7 +51,7 @@ def check_features(values: np.ndarray, name: str) -> np.ndarray:
     return values.astype(values.dtype.newbyteorder("="), copy=False)
 
 
-def check_images(values: np.ndarray) -> Tensor:
+def check_images(values: np.ndarray) -> np.ndarray:
     """Return images (N, channels, height, width) uint8."""
     pixels = values[:, None] if values.ndim == 3 else values
     if pixels.ndim == 4 and pixels.shape[3] in {1, 3} and pixels.shape[1] not in {1, 3}:
@@ -79,4 +59,4 @@ def check_images(values: np.ndarray) -> Tensor:
     if pixels.dtype != np.uint8 or pixels.ndim != 4 or pixels.shape[1] not in {1, 3} or 0 in pixels.shape:
         expected = "expected uint8, (N, height, width) or (N, height, width, 3)"
         raise InputError(f"images: {values.dtype} {values.shape}, {expected}")
-    return torch.from_numpy(np.ascontiguousarray(pixels))
+    return np.ascontiguousarray(pixels)

@@ -7,7 +7,7 @@ import torch
 
 from cocos.base.errors import InputError
 from cocos.data import tables
-from cocos.data.pairs import Example, paired_texts
+from cocos.data.pairs import Pair, paired_texts
 from cocos.data.training_set import Side, TrainingSet
 
 HEADER = ("query-id", "corpus-id", "score")
@@ -42,8 +42,8 @@ def load(split: str, path: Path) -> TrainingSet:
                 unknown.append(f"{query} {document}")
     if not relevant:
         raise InputError(f"{judgements}: no judgement has a query of queries.jsonl and a document of corpus.jsonl")
-    examples = [Example(f"query {query}", [queries[query]], *texts) for query, texts in relevant.items() if texts[0]]
-    training = paired_texts(examples, path.name, split, equal_texts_match=False)
+    pairs = [Pair(f"query {query}", queries[query], *texts) for query, texts in relevant.items() if texts[0]]
+    training = paired_texts(pairs, path.name, split, equal_texts_match=False)
     notes = list(training.notes)
     if unknown:
         notes.append(f"{judgements}: {len(unknown)} judgements of unknown ids are skipped, such as {unknown[0]}")

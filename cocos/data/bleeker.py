@@ -24,10 +24,7 @@ def splits(path: Path) -> tuple[str, ...]:
 def load(split: str, path: Path) -> TrainingSet:
     """Load the images of one split, as the bytes of their files, and their captions.
 
-    Args:
-        split: one of `splits`.
-        path: of the folder, or of one file: a pickle of `images`, id -> `image` (bytes), and `captions`, id ->
-            `caption` and `imgid`.
+    A file is a pickle of `images`, id -> `image` (bytes), and `captions`, id -> `caption` and `imgid`.
 
     Source: the data of Bleeker & de Rijke 2022, arXiv:2202.07474.
     """

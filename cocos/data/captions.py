@@ -7,7 +7,7 @@ from pathlib import Path
 
 import torch
 
-from cocos.base.errors import InputError, nearest
+from cocos.base.errors import InputError
 from cocos.data import tables
 from cocos.data.images import ImageFiles, locate
 from cocos.data.pairs import choose_columns
@@ -21,8 +21,6 @@ IMAGE_COLUMNS = ("image", "image_name", "image_path", "filepath", "file_name", "
 CAPTION_COLUMNS = ("caption", "title", "comment")
 TABLE_FILES = ("captions.txt", "captions.csv", "captions.tsv")  # as Flickr8k is often unpacked, next to Images
 IMAGE_FOLDERS = ("flickr30k-images", "flickr30k_images", "Flicker8k_Dataset", "Images")  # in the published archives
-
-Row = tuple[str, str, str]  # split, image, caption
 
 
 def find_files(path: Path) -> dict[str, Path]:
@@ -44,9 +42,8 @@ def layout_of(file: Path) -> str | None:
         return None
     if head[:1] == b"{":
         if b'"sentids"' in head or b'"sentences"' in head:
-            return "karpathy" if b'"images"' in head else None
-        is_coco = any(key in head for key in (b'"images"', b'"annotations"'))
-        return "coco" if is_coco and any(key in head for key in (b'"file_name"', b'"caption"')) else None
+            return "karpathy"
+        return "coco" if b'"file_name"' in head or b'"image_id"' in head else None
     if TOKEN_LINE.fullmatch(head.partition(b"\n")[0].decode("utf-8", "replace").rstrip("\r")):
         return "tokens"
     return "table" if head[:4] != b"PAR1" and table_columns(tables.column_names(file)) else None
@@ -60,7 +57,7 @@ def table_columns(names: tuple[str, ...]) -> tuple[str, str] | None:
     return (image, caption) if image and caption and choose_columns(names, {}) is None else None
 
 
-def read_rows(file: Path) -> Iterator[Row]:
+def read_rows(file: Path) -> Iterator[tuple[str, str, str]]:
     """Yield split, image and caption of each line or entry."""
     layout = layout_of(file)
     if layout == "coco":
@@ -75,7 +72,7 @@ def read_rows(file: Path) -> Iterator[Row]:
             name = "/".join(filter(None, (entry.get("filepath", ""), entry["filename"])))
             yield from ((entry["split"], name, sentence["raw"]) for sentence in entry["sentences"])
     elif layout == "tokens":
-        for number, line in enumerate(tables.read_text(file).splitlines(), 1):
+        for number, line in enumerate(tables.read_text(file).split("\n"), 1):
             if line.strip():
                 if (match := TOKEN_LINE.fullmatch(line)) is None:
                     raise InputError(f"{file}, line {number}: {line[:60]!r}, expected image.jpg#0, a tab and a caption")
@@ -86,9 +83,7 @@ def read_rows(file: Path) -> Iterator[Row]:
         splits = table.column("split") if "split" in table.names else [""] * table.rows
         for row, (split, image, caption) in enumerate(zip(splits, *columns, strict=True)):
             if not image or not caption.strip():
-                raise InputError(
-                    f"{file}, {table.line(row)}: an image or a caption is empty; correct or remove the row"
-                )
+                raise InputError(f"{file}, {table.line(row)}: an empty image or caption; correct or remove the row")
             yield split, image, caption
 
 
@@ -99,7 +94,7 @@ def read_splits(path: Path) -> dict[str, dict[str, list[str]]]:
         with tables.readable(file):
             for split, image, caption in read_rows(file):
                 by_image = captions.setdefault(split or file_split or "train", {})
-                by_image.setdefault(image, []).append(" ".join(caption.split()))
+                by_image.setdefault(str(image), []).append(" ".join(caption.split()))
     return captions
 
 
@@ -112,16 +107,10 @@ def splits(path: Path) -> tuple[str, ...]:
 
 
 def load(split: str, path: Path, images: str | None = None) -> TrainingSet:
-    """List the captioned images of one split; an image is read when it is encoded or drawn.
-
-    Args:
-        split: one of `splits`.
-        path: of the file, or of a folder with it.
-        images: folder of the images; by default several folders near the file are searched.
-    """
+    """List the captioned images of one split, in the folder `images` or in one of several near the file."""
     captions, files = read_splits(path), find_files(path)
     if split not in captions:
-        raise InputError(nearest(f"split of {path}", split, captions))
+        raise InputError(f"{path}, {split}: no image with a caption")
     file = files.get(split) or next(iter(files.values()))
     stem = re.sub(r"^(captions|dataset)_", "", file.stem)
     names = (".", stem, "images", f"images/{stem}", f"{stem}_images", f"{stem}-images", *IMAGE_FOLDERS)

@@ -24,15 +24,10 @@ def splits(path: Path | None = None) -> tuple[str, ...]:
 
 
 def load(split: str, path: Path | None = None) -> TrainingSet:
-    """Load one split into memory: 2497 images to train, 376 to validate, 358 to test.
+    """Load one split into memory, by default from the package: 2497 images to train, 376 to validate, 358 to test.
 
-    Args:
-        split: `train`, `val` or `test`.
-        path: of the folder with `images.webp` and `captions.jsonl.gz`, by default inside the package.
-
-    Returns:
-        Images (N, 3, 32, 32) uint8, on white, and 5 N captions, consecutive for each image: name and keywords in
-        English, name in German, French and Spanish. The group of an image is its index in the split.
+    Images are (N, 3, 32, 32) uint8, on white. The five captions of each image are its name and keywords in English, and
+    its name in German, French and Spanish.
     """
     from PIL import Image
 

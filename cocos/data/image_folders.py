@@ -14,7 +14,8 @@ SPLIT_FOLDERS = ("train", "training", "val", "valid", "validation", "dev", "test
 
 def subfolders(path: Path) -> list[Path]:
     """Return the visible folders in a folder, by name."""
-    return sorted(folder for folder in path.iterdir() if folder.is_dir() and not folder.name.startswith("."))
+    folders = path.iterdir() if path.is_dir() else ()
+    return sorted(folder for folder in folders if folder.is_dir() and not folder.name.startswith("."))
 
 
 def split_folders(path: Path) -> dict[str, Path]:
@@ -35,13 +36,10 @@ def list_images(folder: Path) -> list[Path]:
 
 
 def splits(path: Path) -> tuple[str, ...]:
-    """Return the splits of a folder with at least two folders of images in one split, and no image beside them."""
-    folders = split_folders(path) if path.is_dir() else {}
-    for folder in folders.values():
-        has_own_images = any(file.name.lower().endswith(IMAGE_SUFFIXES) for file in folder.iterdir())
-        if not has_own_images and sum(bool(list_images(label)) for label in subfolders(folder)[:10]) >= 2:
-            return tuple(folders)
-    return ()
+    """Return the splits of a folder, if at least two folders of a split contain images."""
+    folders = split_folders(path)
+    labels = [[label for label in subfolders(folder)[:10] if list_images(label)] for folder in folders.values()]
+    return tuple(folders) if max(map(len, labels)) >= 2 else ()
 
 
 def load(split: str, path: Path) -> TrainingSet:

@@ -16,6 +16,7 @@ Row = tuple[str, int | str, str]  # path, class, part: a split, or `gallery` of 
 
 # Classes up to this number are trained on: the first half.
 TRAINED_BIRDS, TRAINED_CARS = 100, 98
+HALVES = "by class: 1 to {} train, the others test; the parts of each class are not used"
 
 
 class DataSet(NamedTuple):
@@ -76,19 +77,8 @@ def read_landmarks(file: Path) -> Iterable[Row]:
 
 
 DATA_SETS = (
-    DataSet(
-        "CUB-200-2011",
-        ("image_class_labels.txt",),
-        read_birds,
-        "by class: 1 to 100 train, the others test; train_test_split.txt is not used",
-        ("images",),
-    ),
-    DataSet(
-        "Cars-196",
-        ("cars_annos.mat", "devkit/cars_train_annos.mat"),
-        read_cars,
-        "by class: 1 to 98 train, the others test; the two parts of each class are not used",
-    ),
+    DataSet("CUB-200-2011", ("image_class_labels.txt",), read_birds, HALVES.format(TRAINED_BIRDS), ("images",)),
+    DataSet("Cars-196", ("cars_annos.mat", "devkit/cars_train_annos.mat"), read_cars, HALVES.format(TRAINED_CARS)),
     DataSet("Stanford Online Products", ("Ebay_train.txt",), read_products, "by class: Ebay_train.txt, Ebay_test.txt"),
     DataSet(
         "In-shop Clothes Retrieval",
@@ -128,15 +118,10 @@ def splits(path: Path) -> tuple[str, ...]:
 
 
 def load(split: str, path: Path, images: str | None = None) -> TrainingSet:
-    """List the images of one split; an image is read when it is encoded or drawn.
+    """List the images of one split, in the folder `images` if they are elsewhere.
 
     Groups number the classes of all splits from 0, in the order of their ids. The test split of In-shop has queries
     and a gallery.
-
-    Args:
-        split: one of `splits`.
-        path: of the folder, of one of its lists, or of the folder of its images.
-        images: folder of the images, if they are elsewhere.
 
     Source: the splits of Oh Song et al. 2016, Deep metric learning via lifted structured feature embedding,
     arXiv:1511.06452, section 5 (CUB, Cars, products); Liu et al. 2016, DeepFashion (In-shop).

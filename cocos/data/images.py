@@ -5,7 +5,7 @@ import io
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path, PureWindowsPath
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -62,27 +62,19 @@ def read_image(path: str | bytes) -> Tensor:
     return torch.from_numpy(np.moveaxis(pixels, -1, 0).copy())
 
 
-def join_inside(folder: Path, name: Any, where: str) -> str:
-    """Return the path of an image in a list, which must be inside `folder`."""
-    parts = PureWindowsPath(name) if isinstance(name, str) else None  # recognises both separators, and drives
-    if parts is None or not name or not name.isprintable() or parts.anchor or ".." in parts.parts:
-        raise InputError(f"{where}: {str(name)[:60]!r}, expected the name of an image inside {folder}")
-    return str(folder / name)
-
-
 def locate(names: Sequence[str], folders: Sequence[Path], where: str) -> tuple[str, ...]:
-    """Return the paths of images, in the first folder that contains the first image.
+    """Return the paths of the images in a list, in the first folder that contains the first image.
 
-    Args:
-        names: of the images, relative to the folder.
-        folders: candidates.
-        where: the list of the names, for messages.
+    Raises:
+        ImagesElsewhere: an image is missing.
+        InputError: a path leaves the folder.
     """
-    first = [folder for folder in folders if os.path.isfile(join_inside(folder, names[0], where))]
-    paths = tuple(join_inside((first or folders)[0], name, where) for name in names)
+    folder = next((folder for folder in folders if (folder / names[0]).is_file()), folders[0])
+    for name in names:
+        if Path(name).is_absolute() or ".." in Path(name).parts:
+            raise InputError(f"{where}: {name[:60]!r}, expected the name of an image inside {folder}")
+    paths = tuple(str(folder / name) for name in names)
     if missing := [path for path in paths if not os.path.isfile(path)]:
-        raise ImagesElsewhere(
-            f"{where}: {len(missing)} of {len(paths)} images are missing (the first: {missing[0]}); name the folder of "
-            "the images: --images FOLDER"
-        )
+        count = f"{len(missing)} of {len(paths)} images are missing (the first: {missing[0]})"
+        raise ImagesElsewhere(f"{where}: {count}; name the folder of the images: --images FOLDER")
     return paths

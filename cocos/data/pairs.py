@@ -3,7 +3,7 @@
 import json
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -29,29 +29,27 @@ COLUMNS = {
 ROLES = (*COLUMNS, "negative")
 NEGATIVE = re.compile(r"(hard_?)?neg(ative)?s?(_?\d+)?|contradiction", re.IGNORECASE)
 # A file named for its split, alone or with the number of a shard: train-00000-of-00002.parquet.
-SPLIT_FILE = re.compile(
-    r"(?P<split>train|training|val|valid|validation|dev|eval|test)([-_.]\d+(-of-\d+)?)?"
-    r"\.(jsonl|ndjson|json|csv|tsv|parquet)(\.gz)?"
-)
+SPLITS = "train|training|val|valid|validation|dev|eval|test"
+SPLIT_FILE = re.compile(rf"(?P<split>{SPLITS})([-_.]\d+(-of-\d+)?)?\.(jsonl|ndjson|json|csv|tsv|parquet)(\.gz)?")
 MATCHES = {"1": True, "1.0": True, "true": True, "0": False, "0.0": False, "false": False}
 
 
-class Example(NamedTuple):
-    """The texts of one row."""
+class Pair(NamedTuple):
+    """A query with the texts that match it, and those that do not."""
 
     where: str  # its position, for messages
-    queries: list[str]  # texts that ask, or texts with a label
-    positives: Sequence[str] = ()  # texts that match each query
-    negatives: Sequence[str] = ()  # texts that do not
-    group: str | None = None  # rows with the same group match; None if only equal texts do
+    query: str
+    positives: list[str]
+    negatives: list[str]
+    group: str | None = None  # pairs of one group match as well
 
 
-def paired_texts(examples: Iterable[Example], name: str, split: str, *, equal_texts_match: bool = True) -> TrainingSet:
+def paired_texts(pairs: list[Pair], name: str, split: str, *, equal_texts_match: bool = True) -> TrainingSet:
     """Build a training set of pairs.
 
     Every text is one row of its side, however often it occurs. Texts of a pair are one group, and so are pairs that
     share a text or a group. Hard negatives are candidates. With `equal_texts_match=False`, a query and a candidate with
-    the same text are not a pair, unless they are one of the examples.
+    the same text are not a pair, unless they are one of `pairs`.
     """
     from scipy.sparse import coo_array  # slow to import, and only pairs need it
     from scipy.sparse.csgraph import connected_components
@@ -59,47 +57,39 @@ def paired_texts(examples: Iterable[Example], name: str, split: str, *, equal_te
     def key(query: str) -> Any:
         return query if equal_texts_match else ("query", query)
 
-    examples, notes = list(examples), []
-    queries = tuple(dict.fromkeys(query for example in examples for query in example.queries))
-    positives = dict.fromkeys(text for example in examples for text in example.positives)
+    queries = tuple(dict.fromkeys(pair.query for pair in pairs))
+    positives = tuple(dict.fromkeys(text for pair in pairs for text in pair.positives))
     if not positives:
         raise InputError(f"{name}, {split}: no row has a positive")
-    # Nodes of a graph with an edge from each query to its positives and its group.
-    texts = [node for row in examples for query in row.queries for node in (key(query), *row.positives)]
-    groups = [("group", example.group) for example in examples if example.group is not None]
-    nodes = {node: number for number, node in enumerate(dict.fromkeys([*texts, *groups]))}
-    edges = []
-    for example in examples:
-        targets = [*example.positives, *([] if example.group is None else [("group", example.group)])]
-        edges += [(nodes[key(query)], nodes[target]) for query in example.queries for target in targets]
-    graph = coo_array((np.ones(len(edges)), np.array(edges).T), shape=(len(nodes), len(nodes)))
+    # A graph with an edge from each query to its positives and its group.
+    edges = [(key(pair.query), text) for pair in pairs for text in pair.positives]
+    number = len(edges)
+    edges += [(key(pair.query), ("group", pair.group)) for pair in pairs if pair.group is not None]
+    texts = [node for pair in pairs for node in (key(pair.query), *pair.positives)]
+    nodes = {node: k for k, node in enumerate(dict.fromkeys([*texts, *(target for _, target in edges[number:])]))}
+    ends = np.array([(nodes[query], nodes[target]) for query, target in edges]).T
+    graph = coo_array((np.ones(len(edges)), ends), shape=(len(nodes), len(nodes)))
     components = connected_components(graph, directed=False)[1]
     first_nodes = np.unique(components, return_index=True)[1]
     group = dict(zip(nodes, first_nodes[components].tolist(), strict=True))
-    pairs = sum(len(example.queries) * len(example.positives) for example in examples)
-    if pairs > min(len(queries), len(positives)):
-        sizes = Counter(group[text] for text in {*map(key, queries), *positives})
-        notes.append(
-            f"{name}, {split}: {pairs} pairs: {pairs - len(queries)} repeat a query and {pairs - len(positives)} a "
-            f"positive; pairs that share a text are one group ({len(sizes)} groups, the largest with "
-            f"{max(sizes.values())} texts)"
-        )
     candidates = {text: row for row, text in enumerate(positives)}
     negatives: dict[str, dict[int, None]] = {query: {} for query in queries}
-    conflicts: list[str] = []
-    for example in examples:
-        for query in example.queries:
-            for text in example.negatives:
-                if group.get(text) == group[key(query)]:
-                    conflicts.append(example.where)
-                    continue
+    conflicts, notes = [], []
+    for pair in pairs:
+        for text in pair.negatives:
+            if group.get(text) == group[key(pair.query)]:
+                conflicts.append(pair.where)
+            else:
                 group.setdefault(text, len(nodes) + len(group))
-                negatives[query][candidates.setdefault(text, len(candidates))] = None
+                negatives[pair.query][candidates.setdefault(text, len(candidates))] = None
+    if number > min(len(queries), len(positives)):
+        sizes = Counter(group[text] for text in {*map(key, queries), *positives})
+        repeats = f"{number - len(queries)} repeat a query and {number - len(positives)} a positive"
+        groups = f"{len(sizes)} groups, the largest with {max(sizes.values())} texts"
+        notes.append(f"{name}, {split}: {number} pairs: {repeats}; pairs that share a text are one group ({groups})")
     if conflicts:
-        notes.append(
-            f"{name}, {split}: {len(conflicts)} hard negatives are left out, since they are in the group of their "
-            f"query (the first: {conflicts[0]})"
-        )
+        left_out = "hard negatives are left out, since they are in the group of their query, first in"
+        notes.append(f"{name}, {split}: {len(conflicts)} {left_out} {conflicts[0]}")
     width = max(map(len, negatives.values()))
     rows = [[*numbers, *[-1] * (width - len(numbers))] for numbers in negatives.values()]
     return TrainingSet(
@@ -110,13 +100,6 @@ def paired_texts(examples: Iterable[Example], name: str, split: str, *, equal_te
         negatives=torch.tensor(rows) if width else None,
         notes=tuple(notes),
     )
-
-
-def labelled_texts(examples: Iterable[Example], name: str, split: str) -> TrainingSet:
-    """Build a labelled set of texts."""
-    texts, labels = zip(*((text, example.group) for example in examples for text in example.queries), strict=True)
-    numbers = {label: number for number, label in enumerate(dict.fromkeys(labels))}
-    return TrainingSet(Side(texts, "text", torch.tensor([numbers[label] for label in labels])), None, name, split)
 
 
 def split_files(path: Path) -> dict[str, list[Path]]:
@@ -132,14 +115,11 @@ def split_files(path: Path) -> dict[str, list[Path]]:
             return {name: [path / name] for name in names}
     if (path / "dataset_info.json").is_file() and any(path.glob("*.arrow")):
         return {"train": [path]}
-    for folder in (path, path / "data"):
-        files: dict[str, list[Path]] = {}
-        for file in sorted(folder.iterdir()) if folder.is_dir() else ():
-            if (match := SPLIT_FILE.fullmatch(file.name)) and file.is_file():
-                files.setdefault(match["split"], []).append(file)
-        if files:
-            return files
-    return {}
+    files: dict[str, list[Path]] = {}
+    for file in [*sorted(path.glob("*")), *sorted(path.glob("data/*"))]:
+        if match := SPLIT_FILE.fullmatch(file.name):
+            files.setdefault(match["split"], []).append(file)
+    return files
 
 
 def splits(path: Path) -> tuple[str, ...]:
@@ -155,11 +135,8 @@ def splits(path: Path) -> tuple[str, ...]:
 def load(split: str, path: Path, columns: str | None = None) -> TrainingSet:
     """Load the texts of one split.
 
-    Args:
-        split: one of `splits`.
-        path: of the file, or of a folder with one file per split.
-        columns: of each role, such as `query=title,negative=wrong_1,wrong_2`; roles are query, positive, negative,
-            match (1 if the texts of a row match), group; or text, label.
+    `columns` name those of each role, such as `query=title,negative=wrong_1,wrong_2`. Roles are query, positive,
+    negative, match (1 if the texts of a row match), group; or text, label.
     """
     files = split_files(path)
     parts = [tables.read(file) for file in files.get(split, files.get("", []))]
@@ -169,29 +146,29 @@ def load(split: str, path: Path, columns: str | None = None) -> TrainingSet:
         raise InputError(nearest(f"column of {path}", unknown[0], names))
     chosen = choose_columns(names, named)
     if chosen is None:
-        raise InputError(
-            f"{path}: columns {', '.join(names[:12]) or 'none'}, expected query and positive, or text and label; name "
-            "others: cocos encode --columns query=NAME,positive=NAME or text=NAME,label=NAME"
-        )
-    examples = []
+        expected = "expected query and positive, or text and label; name others: cocos encode --columns query=NAME,"
+        raise InputError(f"{path}: columns {', '.join(names[:12])}, {expected}positive=NAME or text=NAME,label=NAME")
+    read, texts = (read_pairs if "query" in chosen else read_labels), []
     for table in parts:
         rows = range(table.rows)
         if "" in files and "split" in table.names:
             rows = [row for row, value in enumerate(table.column("split")) if str(value) == split]
-        examples += read_rows(table, rows, chosen)
-    if not examples:
+        texts += read(table, rows, chosen)
+    if not texts:
         raise InputError(f"{path}, {split}: no row, expected at least two")
     name = path.name if path.is_dir() else path.name.partition(".")[0]
-    training = (paired_texts if "query" in chosen else labelled_texts)(examples, name, split)
-    notes = list(training.notes)
-    if not named:
-        words = ",".join(f"{role}={','.join(group)}" for role, group in chosen.items())
-        notes.append(f"{name}: columns {words}, chosen by name")
-    if unused := [column for column in names if column not in sum(chosen.values(), ("split",))]:
-        notes.append(f"{name}: columns not used: {', '.join(unused[:8])}")
-    if len(examples) < (total := sum(table.rows for table in parts)):
-        notes.append(f"{name}: {len(examples)} of {total} rows are in split {split} (column split)")
-    return replace(training, notes=tuple(notes))
+    if "query" in chosen:
+        training = paired_texts(texts, name, split)
+    else:
+        items, labels = zip(*texts, strict=True)
+        numbers = {label: number for number, label in enumerate(dict.fromkeys(labels))}
+        groups = torch.tensor([numbers[label] for label in labels])
+        training = TrainingSet(Side(items, "text", groups), None, name, split)
+    words = ",".join(f"{role}={','.join(group)}" for role, group in chosen.items())
+    unused = [column for column in names if column not in sum(chosen.values(), ("split",))]
+    notes = [] if named else [f"{name}: columns {words}, chosen by name"]
+    notes += [f"{name}: columns not used: {', '.join(unused[:8])}"] if unused else []
+    return replace(training, notes=(*training.notes, *notes))
 
 
 def parse_columns(columns: str | None) -> dict[str, tuple[str, ...]]:
@@ -202,7 +179,7 @@ def parse_columns(columns: str | None) -> dict[str, tuple[str, ...]]:
         before, sign, after = part.partition("=")
         role = before.strip() if sign else role
         if role not in ROLES:
-            raise InputError(nearest("role of a column", role, ROLES) + "; write it as query=NAME")
+            raise InputError(nearest("role of a column", role, ROLES))
         named[role] = (*named.get(role, ()), (after if sign else part).strip())
         if len(named[role]) > 1 and role != "negative":
             raise InputError(f"columns: {role} is {', '.join(named[role])}, expected one name")
@@ -228,32 +205,34 @@ def choose_columns(names: Sequence[str], named: dict[str, tuple[str, ...]]) -> d
     return {role: chosen[role] for role in roles if chosen[role]}
 
 
-def read_rows(table: Table, rows: Sequence[int], columns: dict[str, tuple[str, ...]]) -> Iterator[Example]:
-    """Yield the texts of each row."""
-    names = [name for group in columns.values() for name in group]
-    cells = {name: table.column(name) if name in table.names else [None] * table.rows for name in names}
+def read_pairs(table: Table, rows: Sequence[int], columns: dict[str, tuple[str, ...]]) -> Iterator[Pair]:
+    """Yield the pair of each row."""
+    cells = {name: table.column(name) for names in columns.values() for name in names}
     for row in rows:
         where = f"{table.path}, {table.line(row)}"
-        values = {role: {name: cells[name][row] for name in group} for role, group in columns.items()}
-        if "text" in columns:
-            texts = read_texts(values["text"], where)
-            if "label" not in columns and not any(isinstance(value, list) for value in values["text"].values()):
-                raise InputError(f"{where} has no label, expected a list of texts, or --columns text=NAME,label=NAME")
-            yield Example(where, texts, group=read_label(values["label"], where) if "label" in columns else where)
-            continue
-        queries, positives = read_texts(values["query"], where), read_texts(values["positive"], where)
+        values = {role: {name: cells[name][row] for name in names} for role, names in columns.items()}
+        query, positives = read_texts(values["query"], where)[0], read_texts(values["positive"], where)
         negatives = {name: value for name, value in values.get("negative", {}).items() if not missing(value)}
         negatives = read_texts(negatives, where)
         for name, value in values.get("match", {}).items():
             match = MATCHES.get(str(value).strip().lower())
             if match is None:
-                raise InputError(
-                    f"{where}: {name} is {str(value)[:60]!r}, expected 1 if the texts of a row match and 0 if not; to "
-                    "count every row as a match, name both: cocos encode --columns query=NAME,positive=NAME"
-                )
+                expected = "expected 1 if the texts match and 0 if not, or --columns query=NAME,positive=NAME"
+                raise InputError(f"{where}: {name} is {str(value)[:60]!r}, {expected}")
             positives, negatives = (positives, negatives) if match else ([], [*positives, *negatives])
         has_group = not all(map(missing, values.get("group", {}).values()))
-        yield Example(where, queries, positives, negatives, read_label(values["group"], where) if has_group else None)
+        yield Pair(where, query, positives, negatives, read_label(values["group"], where) if has_group else None)
+
+
+def read_labels(table: Table, rows: Sequence[int], columns: dict[str, tuple[str, ...]]) -> Iterator[tuple[str, str]]:
+    """Yield each text with its label; without labels, the texts of a row belong together."""
+    (name, texts), *labels = ((name, table.column(name)) for names in columns.values() for name in names)
+    for row in rows:
+        where = f"{table.path}, {table.line(row)}"
+        if not labels and not isinstance(texts[row], list):
+            raise InputError(f"{where} has no label, expected a list of texts, or --columns text=NAME,label=NAME")
+        label = read_label({key: values[row] for key, values in labels}, where) if labels else where
+        yield from ((text, label) for text in read_texts({name: texts[row]}, where))
 
 
 def read_texts(cells: dict[str, Any], where: str) -> list[str]:

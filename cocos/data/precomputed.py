@@ -12,7 +12,6 @@ from cocos.data.training_set import TrainingSet, image_captions
 
 SPLITS = ("train", "dev", "test", "testall")
 CAPTIONS_PER_IMAGE = 5  # in VSE++, which stores an image once per caption
-PROBES = 16  # images compared with their copies
 
 
 def splits(path: Path) -> tuple[str, ...]:
@@ -21,38 +20,24 @@ def splits(path: Path) -> tuple[str, ...]:
     return tuple(split for split in SPLITS if all((path / f"{split}_{name}").is_file() for name in names))
 
 
-def are_repeated(images: np.ndarray) -> list[bool]:
-    """Return for several images whether they are stored five times in a row."""
-    number, rest = divmod(len(images), CAPTIONS_PER_IMAGE)
-    starts = CAPTIONS_PER_IMAGE * np.unique(np.linspace(0, max(number - 1, 0), PROBES).astype(int))
-    return [not rest and bool((images[start : start + CAPTIONS_PER_IMAGE] == images[start]).all()) for start in starts]
-
-
 def load(split: str, path: Path) -> TrainingSet:
     """Load the features and captions of one split; the features stay on disk until they are encoded.
 
     The captions of an image are consecutive lines, the same number for every image (five in the published files). Files
-    with as many rows as lines store every image five times: one row in five is kept, so that an image is one query. If
-    their rows differ, every image has one caption.
+    with as many rows as lines store every image five times, if their first five rows are equal: one row in five is
+    kept, so that an image is one query. Otherwise every image has one caption.
     """
     images_path, captions_path = path / f"{split}_ims.npy", path / f"{split}_caps.txt"
     with tables.readable(images_path):
         images = np.load(images_path, mmap_mode="c")  # copy-on-write, since torch warns about read-only arrays
     images = check_features(images, str(images_path))
     captions = [line.strip() for line in tables.read_text(captions_path).removesuffix("\n").split("\n")]
-    if len(captions) == len(images):
-        repeated = are_repeated(images)
-        if all(repeated):
-            images = images[::CAPTIONS_PER_IMAGE]
-        elif any(repeated):
-            raise InputError(
-                f"{images_path}: one row per caption, but only some images are stored {CAPTIONS_PER_IMAGE} times"
-            )
+    is_multiple = len(captions) == len(images) and len(images) % CAPTIONS_PER_IMAGE == 0
+    if is_multiple and (images[:CAPTIONS_PER_IMAGE] == images[0]).all():
+        images = images[::CAPTIONS_PER_IMAGE]
     per_image, rest = divmod(len(captions), len(images))
     if rest or not per_image:
-        raise InputError(
-            f"data folder {path}: {captions_path.name} has {len(captions)} lines and {images_path.name} has "
-            f"{len(images)} rows, expected the same number of captions for each image (five in the published files)"
-        )
+        sizes = f"{captions_path.name} has {len(captions)} lines and {images_path.name} has {len(images)} rows"
+        raise InputError(f"data folder {path}: {sizes}, expected the same number of captions for each image")
     group = torch.arange(len(captions)) // per_image
     return image_captions(images, captions, group, name=path.name, split=split, kind="features")

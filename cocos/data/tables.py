@@ -24,21 +24,13 @@ LIST_COLUMNS = ("anchor", "positive")  # names of the first two entries of a row
 
 @dataclass(frozen=True, eq=False)
 class Table:
-    """A table.
-
-    Args:
-        path: of the file.
-        names: of the columns.
-        rows: number of rows.
-        column: name -> one value per row.
-        line: row -> its position in the file, such as `line 3`.
-    """
+    """A table in a file."""
 
     path: Path
-    names: tuple[str, ...]
+    names: tuple[str, ...]  # of the columns
     rows: int
-    column: Callable[[str], list[Any]]
-    line: Callable[[int], str]
+    column: Callable[[str], list[Any]]  # name -> one value per row
+    line: Callable[[int], str]  # row -> its position in the file, such as `line 3`
 
 
 def missing(value: Any) -> bool:
@@ -119,13 +111,7 @@ def list_row(row: list) -> dict[str, Any]:
 
 
 def read_fields(path: Path, names: Sequence[str], *, header: int = 0) -> Iterator[tuple[str, ...]]:
-    """Yield the fields of each line of a text separated by blanks.
-
-    Args:
-        path: of the file.
-        names: of the fields; every line has as many.
-        header: line number of the names, which precede the rows; 0 if there are none.
-    """
+    """Yield the named fields of each line of a text separated by blanks, after the line `header` with the names."""
     for number, line in enumerate(read_text(path).split("\n"), 1):
         fields = tuple(line.split())
         if number == header and fields != tuple(names):
@@ -206,4 +192,5 @@ def read_delimited(path: Path, text: str, delimiter: str) -> Table:
             expected = f"expected {len(header)} ({', '.join(header[:8])})"
             raise InputError(f"{path}, {line}: {len(row)} fields, {expected}; quote a field with {delimiter!r}")
     columns = {name: [row[index] for _, row in lines] for index, name in enumerate(header)}
-    return Table(path, tuple(header), len(lines), columns.__getitem__, lambda row: lines[row][0])
+    empty = [""] * len(lines)
+    return Table(path, tuple(header), len(lines), lambda name: columns.get(name, empty), lambda row: lines[row][0])

@@ -36,20 +36,15 @@ class Items(Protocol):
 class Side:
     """The rows of one side of a training set.
 
-    Args:
-        items: N rows as the encoder reads them: texts, images (N, 3, H, W) uint8, or features. Rows on disk may
-            have a method `digest()` that returns a hash of their content.
-        kind: `text`, `image` or `features`.
-        group: (N,) int64; rows with the same group are positives.
-        names: one text per row, if the rows are not texts.
-        pictures: uint8 (N, height, width, 3), or N paths; not needed if `items` are images in memory.
+    Items are N rows as the encoder reads them: texts, images (N, 3, H, W) uint8, or features. Rows on disk may have a
+    method `digest()` that returns a hash of their content.
     """
 
     items: Any
     kind: str
-    group: Tensor
-    names: tuple[str, ...] | None = None
-    pictures: Pictures | None = None
+    group: Tensor  # (N,) int64; rows with the same group are positives
+    names: tuple[str, ...] | None = None  # one text per row, if the rows are not texts
+    pictures: Pictures | None = None  # uint8 (N, height, width, 3), or N paths, unless `items` are images in memory
 
     def __post_init__(self):
         if self.kind not in KINDS:
@@ -96,18 +91,6 @@ class Side:
 class TrainingSet:
     """The rows of one split, and their matches.
 
-    Args:
-        query: the side that asks.
-        candidate: the ranked side; None for a labelled set, in which the samples ask each other.
-        name: of the data, for provenance.
-        split: of the data.
-        directions: names of the directions; `s2s` for a labelled set.
-        negatives: (Q, K) candidate rows that are a query's own hard negatives, -1 for none.
-        notes: messages that belong to every result of these data.
-        proxies: (P, D) class vectors, the candidates of a labelled set.
-        proxy_labels: (P,) class of each proxy, 0..P-1 by default.
-        corpus: further candidates that match no query; only `evaluate` ranks them.
-
     Examples:
         >>> from cocos.data import Side, TrainingSet
         >>> query = Side(("a cat", "a dog"), "text", torch.tensor([0, 1]))
@@ -118,15 +101,15 @@ class TrainingSet:
     """
 
     query: Side
-    candidate: Side | None
-    name: str
+    candidate: Side | None  # None for a labelled set, in which the samples ask each other
+    name: str  # of the data, for provenance
     split: str
-    directions: tuple[str, ...] = ("q2c", "c2q")
-    negatives: Tensor | None = None
-    notes: tuple[str, ...] = ()
-    proxies: Tensor | None = None
-    proxy_labels: Tensor | None = None
-    corpus: Side | None = None
+    directions: tuple[str, ...] = ("q2c", "c2q")  # `s2s` for a labelled set
+    negatives: Tensor | None = None  # (Q, K) candidate rows that are a query's own hard negatives, -1 for none
+    notes: tuple[str, ...] = ()  # messages that belong to every result of these data
+    proxies: Tensor | None = None  # (P, D) class vectors, the candidates of a labelled set
+    proxy_labels: Tensor | None = None  # (P,) class of each proxy, 0..P-1 by default
+    corpus: Side | None = None  # further candidates that match no query; only `evaluate` ranks them
 
     def __post_init__(self):
         if self.candidate is None:
@@ -169,10 +152,7 @@ class TrainingSet:
         return tuple(readers[::-1] if direction in self.directions[1:] else readers)
 
     def names(self) -> tuple[tuple[str, ...] | None, tuple[str, ...] | None]:
-        """Return the texts of all rows of both sides as `Embeddings` takes them, None for a side without texts.
-
-        Zero characters are replaced, since text arrays drop them.
-        """
+        """Return the texts of all rows of both sides, or None; text arrays cannot contain zero characters."""
         query, candidate = self.sides
         if query.row_texts is None and candidate.row_texts is None:
             return None, None
@@ -199,12 +179,7 @@ def text_of(side: Side, match_side: Side) -> TextOf:
 
 @dataclass(frozen=True)
 class Source:
-    """Training data that can be loaded by split.
-
-    Examples:
-        >>> cocos.data.source("emoji_captions").splits
-        ('train', 'val', 'test')
-    """
+    """Training data that can be loaded by split."""
 
     kind: str  # name of the format, or `own` for data of the user
     splits: tuple[str, ...]  # empty if any name is accepted
@@ -228,16 +203,9 @@ def image_captions(
     kind: str = "image",
     pictures: Pictures | None = None,
 ) -> TrainingSet:
-    """Build a training set of images, which ask in `i2t`, and captions, which ask in `t2i`.
+    """Build a training set of N images, which ask in `i2t`, and M captions, which ask in `t2i`.
 
-    Args:
-        images: N rows of `kind`, as in `Side`.
-        captions: M texts.
-        caption_group: (M,) row of the image that each caption describes.
-        name: of the data, for provenance.
-        split: of the data.
-        kind: of the images, `image` or `features`.
-        pictures: as in `Side`.
+    `caption_group` is (M,), the row of the image that each caption describes; `kind` of the images may be `features`.
     """
     with prefixed(f"{name}, {split}"):
         query = Side(images, kind, torch.arange(len(images)), None, pictures)

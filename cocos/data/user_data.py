@@ -13,10 +13,8 @@ from cocos.data.training_set import Side, Source, TrainingSet
 from cocos.embeddings import annotations
 from cocos.embeddings.matrices import matrix
 
-KEYS = {  # of the dictionary, by the sides of the data
-    ("items",): ("items", "labels", "proxies", "proxy_labels"),
-    ("query", "candidate"): ("query", "candidate", "query_group", "candidate_group", "negatives", "directions"),
-}
+TWO_SIDED = ("query", "candidate", "query_group", "candidate_group", "negatives", "directions")
+LABELLED = ("items", "labels", "proxies", "proxy_labels")
 
 
 def is_user_data(data: Any) -> bool:
@@ -27,12 +25,7 @@ def is_user_data(data: Any) -> bool:
 
 
 def from_user(data: Callable | str | TrainingSet | Mapping) -> Source:
-    """Return training data of the user: a `TrainingSet`, a dictionary, a function `load(split)`, or its name.
-
-    Examples:
-        >>> cocos.data.from_user(lambda split: {"query": ["a cat"], "candidate": ["it purrs"]}).load("train").directions
-        ('q2c', 'c2q')
-    """
+    """Return training data of the user: a `TrainingSet`, a dictionary, a function `load(split)`, or its name."""
     if isinstance(data, TrainingSet | Mapping):
         rows = data if isinstance(data, TrainingSet) else training_set(data, "data")
         return Source("own", (rows.split,), lambda split: rows)
@@ -69,35 +62,28 @@ def training_set(rows: Any, name: str, split: str = "train") -> TrainingSet:
     if not isinstance(rows, Mapping):
         raise InputError(f"{name} returned {type(rows).__name__}, expected cocos.data.TrainingSet or a dictionary")
     is_labelled = "items" in rows
-    names = ("items",) if is_labelled else ("query", "candidate")
-    keys = (*KEYS[names], *(f"{side}_{key}" for side in names for key in ("kind", "name", "image")))
+    names, keys = (("items",), LABELLED) if is_labelled else (("query", "candidate"), TWO_SIDED)
+    required = ("items", "labels") if is_labelled else names
+    keys = (*keys, *(f"{side}_{key}" for side in names for key in ("kind", "name", "image")))
     with prefixed(name):
         if unknown := [key for key in rows if key not in keys]:
             raise InputError(nearest("key", str(unknown[0]), keys))
-        for key in ("items", "labels") if is_labelled else names:
-            if rows.get(key) is None:
-                raise InputError(f"no {key!r} among {', '.join(map(str, rows))}")
+        if missing := [key for key in required if rows.get(key) is None]:
+            raise InputError(f"no {missing[0]!r} among {', '.join(map(str, rows))}")
         items = [read_items(side, rows[side]) for side in names]
+        options: dict[str, Any] = {}
         if is_labelled:
             ids = annotations.number_texts({key: rows.get(key) for key in ("labels", "proxy_labels")})
-            groups, options = [ids["labels"]], {"proxy_labels": ids["proxy_labels"]}
+            groups, options["proxy_labels"] = [ids["labels"]], ids["proxy_labels"]
             options["proxies"] = None if rows.get("proxies") is None else matrix("proxies", rows["proxies"])
         else:
-            groups = annotations.both_groups(
-                rows.get("query_group"), rows.get("candidate_group"), *(len(values) for values in items)
-            )
-            options = {"negatives": annotations.negatives("negatives", rows.get("negatives"), *groups, names)}
+            groups = annotations.both_groups(rows.get("query_group"), rows.get("candidate_group"), *map(len, items))
+            options["negatives"] = annotations.negatives("negatives", rows.get("negatives"), *groups, names)
             options["directions"] = annotations.directions(rows.get("directions", ("q2c", "c2q")))
-        sides = [
-            Side(
-                values,
-                rows.get(f"{side}_kind") or kind_of(values),
-                group,
-                rows.get(f"{side}_name"),
-                rows.get(f"{side}_image"),
-            )
-            for side, values, group in zip(names, items, groups, strict=True)
-        ]
+        sides = []
+        for side, values, group in zip(names, items, groups, strict=True):
+            kind, texts, pictures = (rows.get(f"{side}_{key}") for key in ("kind", "name", "image"))
+            sides.append(Side(values, kind or kind_of(values), group, texts, pictures))
     return TrainingSet(sides[0], None if is_labelled else sides[1], name, split, **options)
 
 
