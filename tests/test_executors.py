@@ -1,8 +1,10 @@
-"""A count on the workers of an executor: equal to the serial count, and clear when a worker cannot do its part."""
+"""Counts on the workers of an executor: equal to those without one, and one clear error if a worker cannot count."""
 
+import concurrent.futures
+import multiprocessing
 import os
+import subprocess
 import sys
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -11,111 +13,150 @@ import torch
 
 import cocos
 from cocos import InputError, measures
+from cocos.checkpoints.formats import shards
 from cocos.measures.shared import executors
 
 LOSS_FILE = """
 import torch
 def contrast(scores, positive):
-    return torch.logsumexp(scores.masked_fill(positive, -torch.inf), 1) - (scores * positive).sum(1)
+    return torch.logsumexp(scores.masked_fill(positive, -torch.inf), 1) - (scores * positive).sum(1)"""
+MAIN_SCRIPT = f"""
+import concurrent.futures, multiprocessing, sys, torch, cocos
+{LOSS_FILE}.square()  # no built-in loss
+if __name__ == "__main__":
+    rows = cocos.Embeddings(torch.eye(9), 2 * torch.eye(9))
+    with concurrent.futures.ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
+        try:
+            cocos.count(rows, contrast, batch_size=3, executor=pool)
+        except cocos.InputError as error:
+            sys.exit(2)
 """
 
 
-@pytest.fixture(autouse=True)
-def small_chunks(monkeypatch):
-    """Chunks of one batch of 16 in this process, which cuts them."""
-    monkeypatch.setattr(sys.modules["cocos.measures.count"], "STACK_ROWS", 16)
-
-
 @pytest.fixture(scope="module")
-def pool():
-    with executors.Pool(2) as workers:
-        yield workers
-
-
-@pytest.fixture
-def embeddings():
+def files(tmp_path_factory):
+    """A file of pairs, the same pairs in shards, files of two steps, a loss, and the pairs in memory."""
+    folder = tmp_path_factory.mktemp("files")
     generator = torch.Generator().manual_seed(0)
     query = torch.randn(60, 8, generator=generator)
-    return cocos.Embeddings(query, query + 0.5 * torch.randn(60, 8, generator=generator))
+    embeddings = cocos.Embeddings(query, query + 0.5 * torch.randn(60, 8, generator=generator))
+    arrays = {"query": embeddings.query.numpy(), "candidate": embeddings.candidate.numpy()}
+    (folder / "shards").mkdir()
+    for name, values in arrays.items():
+        for number, part in enumerate(np.split(values, [13, 40])):
+            np.save(folder / "shards" / f"{name}_{number}.npy", part)
+    (folder / "run").mkdir()
+    for step in (10, 20):
+        np.savez(
+            folder / "run" / f"step_{step}.npz", query=step * arrays["query"], candidate=arrays["candidate"] - step
+        )
+    np.savez(folder / "rows.npz", **arrays)
+    (folder / "own.py").write_text(LOSS_FILE)
+    return folder, embeddings
+
+
+def count(source, loss="ntxent", **options):
+    return measures.count(source, loss, **{"batch_size": 16} | options)
+
+
+QUESTIONS = {
+    "memory": lambda folder, rows, **options: count(rows, **options),
+    "file": lambda folder, rows, **options: count(cocos.open(folder / "rows.npz"), "triplet", **options),
+    "dimensions": lambda folder, rows, **options: count(cocos.open(folder / "rows.npz").truncate(4), **options),
+    "rows": lambda folder, rows, **options: count(rows, "circle", **options),
+    "coupled": lambda folder, rows, **options: count(rows, "proxy_anchor", **options),
+    "slice": lambda folder, rows, **options: count(rows, batches="1:3", **options),
+    "own loss": lambda folder, rows, **options: count(rows, f"{folder / 'own.py'}:contrast", **options),
+    "two losses": lambda folder, rows, **options: count(rows, ["ntxent", "triplet"], **options)["Triplet(margin=0.2)"],
+    "shards": lambda folder, rows, **options: count(cocos.open(folder / "shards"), **options),
+    "shards, slice": lambda folder, rows, **options: count(cocos.open(folder / "shards"), batches="1:5", **options),
+    "shards, dimensions": lambda folder, rows, **options: count(cocos.open(folder / "shards").truncate(3), **options),
+}
+RUNS = {
+    "files": lambda folder, rows, **options: measures.run(folder / "run", "ntxent", batch_size=16, **options),
+    "memory": lambda folder, rows, **options: measures.run([rows, rows], batch_size=16, **options),
+    "evaluated": lambda folder, rows, **options: measures.run(folder / "run", evaluated=folder / "run", **options),
+}
+
+
+@pytest.fixture(scope="module", params=["threads", "own pool", "spawned pool", "dask"])
+def executor(request):
+    if request.param == "threads":
+        with concurrent.futures.ThreadPoolExecutor(2) as threads:
+            yield threads
+    elif request.param == "own pool":
+        with executors.Pool(2) as pool:
+            yield pool
+    elif request.param == "spawned pool":
+        with concurrent.futures.ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
+            yield pool
+    else:
+        distributed = pytest.importorskip("distributed")
+        options = {"n_workers": 2, "threads_per_worker": 1, "dashboard_address": ":0"}
+        with distributed.LocalCluster(**options) as cluster, distributed.Client(cluster) as client:
+            yield client.get_executor()
 
 
 @pytest.fixture
-def path(embeddings, tmp_path):
-    path = tmp_path / "rows.npz"
-    np.savez(path, query=embeddings.query.numpy(), candidate=embeddings.candidate.numpy())
-    return path
+def small_chunks(monkeypatch):
+    """Chunks of one batch of 16 in this process, which cuts them; shards are read batch by batch."""
+    monkeypatch.setattr(sys.modules["cocos.measures.count"], "STACK_ROWS", 16)
+    monkeypatch.setattr(sys.modules["cocos.measures.count"], "STORED_ROWS", 16)
+    monkeypatch.setattr(shards, "MIN_MAPPED", 1)
 
 
-@pytest.mark.parametrize("loss", ["ntxent", "triplet", "circle", "proxy_anchor", ["ntxent", "triplet"]])
-def test_pool_count_equals_serial_count(loss, embeddings, path, pool):
-    for source in (embeddings, cocos.open(path), cocos.open(path).truncate(4)):
-        serial = measures.count(source, loss, batch_size=16)
-        with ThreadPoolExecutor(2) as threads:
-            counts = [measures.count(source, loss, batch_size=16, executor=workers) for workers in (threads, pool)]
-        for count in counts:
-            if isinstance(loss, list):
-                assert all(count[label].identical(serial[label]) for label in serial)
-            else:
-                assert count.identical(serial)
+@pytest.mark.parametrize("question", QUESTIONS)
+@pytest.mark.usefixtures("small_chunks")
+def test_count_equals_serial_count(question, files, executor):
+    ask = QUESTIONS[question]
+    assert ask(*files, executor=executor).identical(ask(*files))
 
 
-def test_dask_count_equals_serial_count(path):
-    distributed = pytest.importorskip("distributed")
-    source = cocos.open(path)
-    with (
-        distributed.LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster,
-        distributed.Client(cluster) as client,
-    ):
-        count = measures.count(source, "ntxent", batch_size=16, executor=client.get_executor())
-    assert count.identical(measures.count(source, "ntxent", batch_size=16))
+@pytest.mark.parametrize("question", RUNS)
+def test_run_equals_serial_run(question, files, executor):
+    ask = RUNS[question]
+    assert ask(*files, executor=executor).identical(ask(*files))
 
 
-def test_progress_reports_each_chunk(embeddings):
+@pytest.mark.usefixtures("small_chunks")
+def test_progress_reports_each_chunk(files, executor):
     steps = []
-    with ThreadPoolExecutor(2) as threads:
-        progress = lambda name: lambda done, number: steps.append((done, number))  # noqa: E731
-        measures.count(embeddings, "ntxent", batch_size=16, executor=threads, progress=progress)
+    count(files[1], executor=executor, progress=lambda name: lambda done, number: steps.append((done, number)))
     assert steps[-4:] == [(k, 4) for k in (1, 2, 3, 4)]
 
 
-def test_own_loss_in_file_is_counted(embeddings, tmp_path, pool):
-    (tmp_path / "own.py").write_text(LOSS_FILE)
-    loss = f"{tmp_path / 'own.py'}:contrast"
-    serial = measures.count(embeddings, loss, batch_size=16)
-    assert measures.count(embeddings, loss, batch_size=16, executor=pool).identical(serial)
+def test_worker_error_keeps_its_class(files, executor, tmp_path):
+    damaged = tmp_path / "own.py"
+    damaged.write_text(LOSS_FILE.replace("torch.logsumexp", "1 / 0 * torch.logsumexp"))
+    with pytest.raises(InputError, match=r"own\.py:4"):
+        count(files[1], f"{damaged}:contrast", executor=executor)
 
 
-def test_loss_without_file_is_refused(embeddings, pool):
-    def contrast(scores, positive):
-        return (scores.masked_fill(positive, -torch.inf)).logsumexp(1).square() - (scores * positive).sum(1)
-
-    with pytest.raises(InputError, match="file.py:name"):
-        measures.count(embeddings, contrast, batch_size=16, executor=pool)
-
-
-def test_missing_file_is_named(path, pool):
-    checkpoint = cocos.open(path)
-    checkpoint.embed("train")
-    path.rename(path.with_suffix(".old"))
-    rows = executors.RowsInFile(path, 1, 1, "train")
-    with pytest.raises(InputError, match=str(path)):
-        rows.load()
-
-
-def test_changed_file_is_refused(path):
-    rows = executors.RowsInFile.at(path, "train")
-    os.utime(path, ns=(1, 1))
-    with pytest.raises(InputError, match="time of change"):
-        rows.load()
-
-
-def test_large_rows_need_own_pool(embeddings, monkeypatch, pool):
-    monkeypatch.setattr(executors, "MAX_MESSAGE", 100)
+def test_own_pool_maps_large_rows(files, monkeypatch):
+    monkeypatch.setattr(executors, "MAX_MESSAGE", 0.02)
     monkeypatch.setattr(executors, "MIN_MAPPED", 100)
-    serial = measures.count(embeddings, "ntxent", batch_size=16)
-    assert measures.count(embeddings, "ntxent", batch_size=16, executor=pool).identical(serial)
-    with ThreadPoolExecutor(2) as threads, pytest.raises(InputError, match="MiB"):
-        measures.count(embeddings, "ntxent", batch_size=16, executor=threads)
+    with executors.Pool(1) as pool:
+        assert count(files[1], executor=pool).identical(count(files[1]))
+    with concurrent.futures.ThreadPoolExecutor(1) as threads, pytest.raises(InputError, match="MiB"):
+        monkeypatch.setattr(executors, "MAX_MESSAGE", 1e-4)
+        count(files[1], executor=threads)
+
+
+def test_loss_of_main_script_is_refused(tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text(MAIN_SCRIPT)
+    assert subprocess.run([sys.executable, script], timeout=120, check=False).returncode == 2
+
+
+@pytest.mark.parametrize("change", [lambda path: path.unlink(), lambda path: os.utime(path, ns=(1, 1))])
+def test_changed_or_missing_file_is_refused(change, tmp_path):
+    path = tmp_path / "rows.npz"
+    path.write_bytes(b"rows")
+    source = executors.SourceFile.at(path)
+    assert source.check() == path
+    change(path)
+    with pytest.raises(InputError, match=r"rows\.npz"):
+        source.check()
 
 
 class Crash:
@@ -131,16 +172,20 @@ class Crash:
         return chunk
 
 
-@pytest.mark.parametrize(("times", "works"), [(1, True), (99, False)])
-def test_broken_pool_is_replaced_once(times, works, tmp_path):
-    with executors.Pool(1) as workers:
-        if works:
-            assert executors.map_chunks(Crash(tmp_path, times), [5, 6], workers, None) == [5, 6]
-        else:
-            with pytest.raises(InputError, match="ended twice"):
-                executors.map_chunks(Crash(tmp_path, times), [5, 6], workers, None)
+def test_broken_pool_is_replaced_once(tmp_path):
+    with executors.Pool(1) as pool:
+        assert executors.map_chunks(Crash(tmp_path, 1), [5, 6], pool) == [5, 6]
+    with executors.Pool(1) as pool, pytest.raises(InputError, match="ended twice"):
+        executors.map_chunks(Crash(tmp_path, 99), [5, 6], pool)
+
+
+def test_killed_dask_worker_is_replaced(tmp_path):
+    distributed = pytest.importorskip("distributed")
+    options = {"n_workers": 2, "threads_per_worker": 1, "dashboard_address": ":0"}
+    with distributed.LocalCluster(**options) as cluster, distributed.Client(cluster) as client:
+        assert executors.map_chunks(Crash(tmp_path, 1), [5, 6, 7], client.get_executor()) == [5, 6, 7]
 
 
 def test_other_version_is_refused():
-    with pytest.raises(InputError, match="expected cocos 0.0, torch 1"):
-        executors.Environment("cocos 0.0, torch 1", ()).enter()
+    with pytest.raises(InputError, match="expected cocos 0"):
+        executors.run_task(b"", b"", "cocos 0", [])

@@ -1,6 +1,5 @@
 """`cocos count`."""
 
-from contextlib import nullcontext
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -14,7 +13,6 @@ from cocos.cli.options import option
 EXAMPLE = "Example: cocos count embeddings.npz --loss ntxent -p temperature=0.07 --batch-size 256 --out counts.nc"
 LOSS_HELP = "Loss to analyse, repeatable, with parameters -p LOSS.NAME=VALUE; see `cocos losses`."
 CONVENTION_HELP = "Counting convention. `ecir2022` reproduces the published tables, including their bugs."
-DASK_HELP = "Count on the workers of this dask scheduler, such as tcp://host:8786."
 OUT_HELP = "Write the Dataset (.nc), or the published columns in LaTeX (.tex), to this file."
 
 
@@ -30,8 +28,8 @@ def count(
     ] = None,
     metrics: Annotated[bool, option("Add retrieval metrics of the whole set.", "", None, "--metrics")] = False,
     n90: Annotated[bool, option("Add the number of negatives with 90 % of the push.", "", None, "--n90")] = False,
-    jobs: Annotated[int | None, option("Count in this many processes.")] = None,
-    dask: Annotated[str | None, option(DASK_HELP, metavar="ADDRESS")] = None,
+    jobs: options.Jobs = None,
+    dask: options.Dask = None,
     batch_size: options.BatchSize = None,
     batches: options.Batches = None,
     sample: options.Sample = None,
@@ -54,8 +52,6 @@ def count(
     for name in names:
         if names.count(name) > 1:
             raise InputError(f"--loss {name}: given {names.count(name)} times, expected once")
-    if jobs is not None and dask is not None:
-        raise InputError("--jobs and --dask: expected one of them")
     by_loss = options.split_parameters(options.read_parameters(context), names)
     output.check_output(out, file, data, suffixes=(".nc", ".tex"))
 
@@ -71,8 +67,7 @@ def count(
     loaded, origins = zip(*map(checkpoint.loss, names, by_loss), strict=True)
     values = options.chosen(context, "eps", "convention", "metrics", "n90", *options.SAMPLING)
     origins = [options.add_batch_size(values, checkpoint, origin) for origin in origins]
-    pool = nullcontext() if jobs is None else executors.Pool(jobs)
-    with output.progress(quiet) as start, pool if dask is None else executors.connect_dask(dask) as executor:
+    with output.progress(quiet) as start, executors.connect(jobs, dask) as executor:
         losses_or_loss = list(loaded) if len(loaded) > 1 else loaded[0]
         dataset = measures.count(checkpoint, losses_or_loss, executor=executor, progress=start, **values)
     named_origins = zip([one.name for one in loaded], origins, strict=True)

@@ -109,6 +109,10 @@ Param = Annotated[
 Eps = Annotated[float | None, option("Threshold on the share of a negative.", "0.01", LOSS)]
 BatchSize = Annotated[Any, option("Pairs or queries per batch, or `all`.", "128", BATCHES, parser=read_count)]
 Batches = Annotated[Any, option("Number of batches, or a slice A:B.", "one pass", BATCHES, parser=read_count)]
+Jobs = Annotated[int | None, option("Count in this many processes.")]
+Dask = Annotated[
+    str | None, option("Count on the workers of a dask scheduler, such as tcp://host:8786.", metavar="ADDRESS")
+]
 NumberOfBatches = Annotated[int | None, option("Number of batches.", "one pass", BATCHES, "--batches")]
 Sample = Annotated[
     Literal["pairs", "groups"] | None, option("Draw pairs, or queries with their groups.", "by loss", BATCHES)
@@ -145,15 +149,19 @@ def chosen(context: Context, *names: str) -> dict[str, Any]:
     return {name: value for name, value in values.items() if value not in (None, (), [])}
 
 
-def open_source(context: Context, file: Path) -> "Checkpoint":
-    """Open a checkpoint, or a file of embeddings or scores, with the options --data, --model and --dims."""
+def open_file(file: Path, data: str | None, model: str | None, dims: int | None) -> "Checkpoint":
+    """Open a checkpoint, or a file of embeddings or scores."""
     from cocos import checkpoints
     from cocos.data import is_user_data
 
-    data, dims = context.params["data"], context.params["dims"]
     source = data if data is None or is_user_data(data) else Path(data)
-    checkpoint = checkpoints.open(file, data=source, model=context.params["model"])
+    checkpoint = checkpoints.open(file, data=source, model=model)
     return checkpoint if dims is None else checkpoint.truncate(dims)
+
+
+def open_source(context: Context, file: Path) -> "Checkpoint":
+    """Open a file with the options --data, --model and --dims."""
+    return open_file(file, *(context.params[name] for name in ("data", "model", "dims")))
 
 
 def open_with_loss(context: Context, file: Path) -> tuple:

@@ -27,6 +27,8 @@ def run(
     k: options.CutOffs = None,
     detector: options.Detectors = None,
     fail_on: options.FailOn = None,
+    jobs: options.Jobs = None,
+    dask: options.Dask = None,
     batch_size: options.BatchSize = None,
     batches: options.NumberOfBatches = None,
     sample: options.Sample = None,
@@ -50,6 +52,7 @@ def run(
     """Count and evaluate every checkpoint in a training run and report problems."""
     from cocos import measures, reports
     from cocos.measures.run import episodes, of_store, opened, with_alarms
+    from cocos.measures.shared import executors
     from cocos.monitor import detectors
     from cocos.plots import saving
     from cocos.plots.run import run as draw_run
@@ -70,10 +73,17 @@ def run(
         dataset = of_store(path, active) if path.suffix == ".jsonl" else with_alarms(opened(path), active)
     else:
         values = options.chosen(context, "eps", "steps", "evaluated", *options.SAMPLING) | ({"ks": k} if k else {})
-        opener = partial(options.open_source, context)
-        with output.progress(quiet) as start:
+        opener = partial(options.open_file, data=data, model=model, dims=dims)
+        with output.progress(quiet) as start, executors.connect(jobs, dask) as executor:
             dataset = measures.run(
-                run, loss, parameters=parameters, detectors=active, opener=opener, progress=start, **values
+                run,
+                loss,
+                parameters=parameters,
+                detectors=active,
+                opener=opener,
+                executor=executor,
+                progress=start,
+                **values,
             )
     panels = [partial(draw_run, dataset, show=name) for name in shown([dataset])]
     output.save(dataset, out, partial(saving.save_panels, panels, width=width, columns=COLUMNS))

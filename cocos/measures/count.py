@@ -18,32 +18,33 @@ from cocos import losses, results
 from cocos.base.errors import InputError
 from cocos.base.ranges import checked
 from cocos.checkpoints import Checkpoint
+from cocos.checkpoints import open as open_checkpoint
 from cocos.checkpoints.encoding import device_of
 from cocos.counting import averages, conventions, findings, marked, shares, slices, statistics, weights
 from cocos.counting.findings import Finding
 from cocos.counting.marked import MarkedBatch
 from cocos.embeddings import Embeddings
-from cocos.embeddings.options import ONE_BATCH_DEFAULTS, OneBatch, Progress, Sampling, fill_options, tracked, within
+from cocos.embeddings.options import DEFAULTS, ONE_BATCH_DEFAULTS, OneBatch, Progress, Sampling, fill_options, within
 from cocos.embeddings.sampling import Batch, Plan, read_slice
 from cocos.embeddings.scored import Scores
-from cocos.embeddings.scores import Pairs
+from cocos.embeddings.scores import NORMALISED_SIDES, Pairs
 from cocos.embeddings.stored import Stored
 from cocos.engine import devices, fused, readers
 from cocos.engine.readers.precision_recall import PrecisionRecall
 from cocos.engine.readers.ranks import Ranks
 from cocos.measures.health import reports
 from cocos.measures.shared import executors, retrieval
-from cocos.measures.shared.executors import RowsInFile
+from cocos.measures.shared.executors import SourceFile
 from cocos.measures.shared.prepared import (
     OUT_OF_RANGE,
     STACK_ROWS,
     Run,
     passes,
+    planned,
     prepare_all,
     threads,
     together,
 )
-from cocos.measures.shared.stored_batches import drawn
 
 # What a reader of a count in float32, and of one whose loss turns out to have no unit, must know.
 FLOAT32 = Finding(
@@ -57,8 +58,10 @@ UNKNOWN_UNIT = Finding(
 )
 # Relative difference of a share and eps that rounding can turn.
 EQUAL_SHARES = {"float64": 1e-11, "float32": 1e-6}
-# Queries of a set on a disk of which its health is told, with their positives: of the first batch, or that are asked.
-LOOKED_AT = 2**12
+# Queries of the first batch that decide the health and the dtype of a set on a disk.
+MAX_CHECKED_QUERIES = 2**12
+# Rows of the batches of a set on a disk that are read together, unless one batch has more.
+STORED_ROWS = 2**15
 # Ratios of the largest counts of neighbouring bins, the finest first, and the largest number of bins above 1.
 BIN_RATIOS, BIN_STEPS = (2, 4, 10), 10
 
@@ -146,7 +149,7 @@ def count(
     if stored is not None and metrics:
         raise InputError(f"{stored.name} is read batch by batch, which does not go with metrics")
     if stored is not None and single:
-        return _of_stored(stored, embeddings, asked[0], how, options, chosen, sampling)
+        return _count_stored(stored, embeddings, asked[0], how, options, chosen, sampling)
     runs = prepare_all(embeddings, asked, **options, **sampling)
     _check(runs, convention)
     if metrics and isinstance(runs[0].embeddings, Scores):
@@ -184,37 +187,96 @@ def _on_disk(embeddings: Any, batch_size: int | str) -> Stored | None:
     return None if found.held else found
 
 
-def _of_stored(
+def _open(file: SourceFile, dims: int | None) -> Checkpoint:
+    """Open a file on a worker."""
+    checkpoint = open_checkpoint(file.check())
+    return checkpoint if dims is None else checkpoint.truncate(dims)
+
+
+@dataclass(frozen=True)
+class StoredCount:
+    """Count batches of a set on a disk from their rows alone.
+
+    Args:
+        counting: how to count.
+        source: the checkpoint, or the folder that a worker opens.
+        dims: number of leading dimensions to keep; None: all.
+        loss: that is counted.
+        options: of `prepare_all`.
+        sampling: options of the batches.
+        plan: without its batches.
+        health: of the first rows; empty before these are counted.
+    """
+
+    counting: "Counting"
+    source: Checkpoint | SourceFile
+    dims: int | None
+    loss: losses.Loss
+    options: dict[str, Any]
+    sampling: Sampling
+    plan: Plan
+    health: tuple[dict, ...] = ()
+
+    @cached_property
+    def checkpoint(self) -> Checkpoint:
+        """The checkpoint, opened on this worker."""
+        return self.source if isinstance(self.source, Checkpoint) else _open(self.source, self.dims)
+
+    @cached_property
+    def stored(self) -> Stored:
+        """The rows on the disk."""
+        return self.checkpoint.stored()
+
+    def prepare(self, batches: Sequence[Batch]) -> Run:
+        """Read the rows of some batches."""
+        positive = bool(NORMALISED_SIDES.get(self.loss.metric))
+        embeddings, batches, rows = self.stored.take(batches, positive=positive)
+        plan = replace(self.plan, batches=tuple(batches))
+        (run,) = prepare_all(embeddings, [self.loss], **self.options, **self.sampling | {"batches": plan})
+        return replace(run, checkpoint=self.checkpoint, rows=rows, stored=self.stored)
+
+    def __call__(self, batches: Sequence[Batch]) -> xr.Dataset:
+        """Count some batches."""
+        return self.counting.dataset(self.prepare(batches), list(self.health), None)
+
+
+def _count_stored(
     stored: Stored,
     checkpoint: Checkpoint,
     loss: Any,
-    how: "Counting",
+    counting: "Counting",
     options: dict[str, Any],
     chosen: slice | None,
     sampling: Sampling,
 ) -> xr.Dataset:
-    """Count a set on a disk, stack by stack, or batch by batch of a slice, each from its rows alone."""
+    """Count a set on a disk, stack by stack, or batch by batch of a slice."""
     loss = losses.as_loss(checkpoint.loss(loss)[0] if isinstance(loss, str) else loss)
-    batches = drawn(stored, loss, sampling)
+    plan = planned(stored, loss, DEFAULTS | sampling)
+    executor, counting = counting.executor, replace(counting, executor=None)
     given = sampling | {"progress": None}
-
-    def prepared_of(found: Embeddings, plan: Plan, rows: tuple[Tensor, ...] = ()) -> Run:
-        (run,) = prepare_all(found, [loss], **options, **given | {"batches": plan})
-        return replace(run, checkpoint=checkpoint, rows=rows, stored=stored if rows else None)
-
-    run = prepared_of(*batches.first(LOOKED_AT))
-    health = reports([run])
-    given["dtype"] = run.dtype  # what the first rows allow is that of all
+    work = StoredCount(counting, checkpoint, checkpoint.dims, loss, options, given, replace(plan, batches=()))
+    first = plan.batches[0]
+    if first.paired and first.square:
+        index = first.query_index[:MAX_CHECKED_QUERIES], first.candidate_index[:MAX_CHECKED_QUERIES]
+        first = replace(first, query_index=index[0], candidate_index=index[1])
+    run = work.prepare([first])
+    given |= {"dtype": run.dtype}  # of the first rows for all
+    if executor is not None:
+        given["device"] = counting.device
+        work = replace(work, source=SourceFile.at(checkpoint.path.resolve()))
+    work = replace(work, sampling=given, health=tuple(reports([run])))
     del run
-    stacks = batches.stacks()
     if chosen is not None:
-        batches = replace(batches, plan=batches.plan.only(chosen))
-        stacks = [slice(place, place + 1) for place in range(len(batches.plan.batches))]
-    counts = []
-    for stack in tracked(stacks, sampling["progress"], "counting"):
-        counts.append(how.dataset(prepared_of(*batches.read(stack)), health, None))
-    made = slices.concatenated(counts)
-    return made if chosen is None else made.assign_attrs(_about_slice(chosen, batches.plan))
+        plan = plan.only(chosen)
+        work = replace(work, plan=replace(plan, batches=()))
+        stacks = [[batch] for batch in plan.batches]
+    else:
+        ends = together([max(batch.sizes) for batch in plan.batches], STORED_ROWS)
+        stacks = [plan.batches[slice(*ends)] for ends in pairwise([0, *ends])]
+    progress = sampling["progress"] and sampling["progress"]("counting")
+    counts = slices.concatenated(executors.map_chunks(work, stacks, executor, progress))
+    counts = counts.assign_attrs(checkpoint.identity())
+    return counts if chosen is None else counts.assign_attrs(_about_slice(chosen, plan))
 
 
 def _check(runs: Sequence[Run], convention: str) -> None:
@@ -307,54 +369,42 @@ class QueryRecords:
         return QueryRecords(records, sizes, self.others)
 
 
-def _chunks(batches: Sequence[Batch]) -> list[slice]:
-    """Cut batches into chunks with at most `STACK_ROWS` rows of a side, or of one batch."""
-    ends = [0, *together([max(batch.sizes) for batch in batches], STACK_ROWS)]
-    return [slice(start, stop) for start, stop in pairwise(ends)]
-
-
 @dataclass(frozen=True)
 class ChunkCount:
     """Count of a chunk of batches by a worker of an executor.
 
     Args:
         counting: how to count.
-        runs: of the same batches and embeddings.
+        runs: of the same embeddings, without them and without batches.
         embeddings: of the runs, or the file that has them.
+        dims: number of leading dimensions to keep; None: all.
         dtype: of the embeddings.
         directions: of the embeddings.
     """
 
     counting: "Counting"
     runs: tuple[Run, ...]
-    embeddings: Embeddings | Scores | RowsInFile
+    embeddings: Embeddings | Scores | SourceFile
+    dims: int | None
     dtype: torch.dtype
     directions: tuple[str, ...]
 
-    @classmethod
-    def of(cls, counting: "Counting", runs: Sequence[Run]) -> "ChunkCount":
-        """Describe the work; a file of embeddings travels by its path."""
-        checkpoint, embeddings = runs[0].checkpoint, runs[0].embeddings
-        rows = embeddings
-        if checkpoint is not None and checkpoint.encoder is None and checkpoint.path.is_file():
-            rows = RowsInFile.at(checkpoint.path, runs[0].split, checkpoint.dims)
-        bare = tuple(replace(run, checkpoint=None, given=None, embeddings=None) for run in runs)
-        return cls(counting, bare, rows, embeddings.query.dtype, embeddings.directions)
-
     @cached_property
-    def complete_runs(self) -> list[Run]:
-        """The runs with their embeddings, on the device of this worker."""
-        embeddings = self.embeddings.load() if isinstance(self.embeddings, RowsInFile) else self.embeddings
+    def rows(self) -> Embeddings | Scores:
+        """The embeddings on the device of this worker."""
+        embeddings = self.embeddings
+        if isinstance(embeddings, SourceFile):
+            embeddings = _open(embeddings, self.dims).embed(self.runs[0].split, "cpu")
         embeddings = embeddings.to(device=device_of(self.counting.device or "cpu"), dtype=self.dtype)
-        if len(self.directions) < len(embeddings.directions):
-            embeddings = embeddings.single(self.directions[0])
-        plan = self.runs[0].plan
-        plan = replace(plan, batches=[batch.to(embeddings.query.device) for batch in plan.batches])
-        return [replace(run, embeddings=embeddings, plan=plan) for run in self.runs]
+        is_single = len(self.directions) < len(embeddings.directions)
+        return embeddings.single(self.directions[0]) if is_single else embeddings
 
-    def __call__(self, chunk: slice) -> list[QueryRecords]:
-        """Count a chunk."""
-        return self.counting.count_chunk(self.complete_runs, chunk, None)
+    def __call__(self, chunk: tuple[int, Sequence[Batch]]) -> list[QueryRecords]:
+        """Count a chunk: the number of its first batch, and the batches."""
+        begin, batches = chunk
+        batches = [batch.to(self.rows.query.device) for batch in batches]
+        runs = [replace(run, embeddings=self.rows, plan=replace(run.plan, batches=batches)) for run in self.runs]
+        return replace(self.counting, begin=begin).count_chunk(runs, None)
 
 
 @dataclass(frozen=True)
@@ -430,24 +480,36 @@ class Counting:
 
     def _in_chunks(self, runs: Sequence[Run], report: Callable[[int, int], None] | None) -> list[QueryRecords]:
         """Count runs of the same batches chunk by chunk, here or on the workers of the executor."""
-        chunks = _chunks(runs[0].plan.batches)
+        first = runs[0]
+        ends = together([max(batch.sizes) for batch in first.plan.batches], STACK_ROWS)
+        chunks = [(start, first.plan.batches[start:stop]) for start, stop in pairwise([0, *ends])]
         if self.executor is None:
-            parts = [self.count_chunk(runs, chunk, within(report, k, len(chunks))) for k, chunk in enumerate(chunks)]
+            parts = []
+            for place, (start, batches) in enumerate(chunks):
+                some = [replace(run, plan=replace(run.plan, batches=batches)) for run in runs]
+                counting = replace(self, begin=self.begin + start)
+                parts.append(counting.count_chunk(some, within(report, place, len(chunks))))
         else:
-            work = ChunkCount.of(replace(self, executor=None), runs)
+            checkpoint, embeddings = first.checkpoint, first.embeddings
+            rows: Any = embeddings
+            if checkpoint is not None and checkpoint.encoder is None and checkpoint.path.is_file():
+                rows = SourceFile.at(checkpoint.path.resolve())
+            bare = {"checkpoint": None, "given": None, "embeddings": None, "plan": replace(first.plan, batches=())}
+            work = ChunkCount(
+                replace(self, executor=None),
+                tuple(replace(run, **bare) for run in runs),
+                rows,
+                checkpoint and checkpoint.dims,
+                embeddings.query.dtype,
+                embeddings.directions,
+            )
+            chunks = [(self.begin + start, batches) for start, batches in chunks]
             parts = executors.map_chunks(work, chunks, self.executor, report)
         return [QueryRecords.joined(records) for records in zip(*parts, strict=True)]
 
-    def count_chunk(
-        self, runs: Sequence[Run], chunk: slice, report: Callable[[int, int], None] | None
-    ) -> list[QueryRecords]:
-        """Count some of the batches that all runs share."""
-        plan = runs[0].plan
-        plan = replace(plan, batches=plan.batches[chunk])
-        runs, counting = [replace(run, plan=plan) for run in runs], replace(self, begin=self.begin + chunk.start)
-        if not runs[0].visited:
-            return counting._in_memory(runs, report)
-        return counting._in_passes(runs, report)
+    def count_chunk(self, runs: Sequence[Run], report: Callable[[int, int], None] | None) -> list[QueryRecords]:
+        """Count the batches that all runs share."""
+        return self._in_passes(runs, report) if runs[0].visited else self._in_memory(runs, report)
 
     def _key(self, run: Run) -> tuple:
         """Key of the scores of a run; for scores kept in memory, with the blocks in which they are read."""

@@ -4,7 +4,9 @@ import json
 import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Executor
 from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property
 from numbers import Integral
 from pathlib import Path
 from typing import Any, Unpack, cast
@@ -30,7 +32,8 @@ from cocos.embeddings.scores import Pairs
 from cocos.measures.count import count
 from cocos.measures.dtp import dtp
 from cocos.measures.evaluate import EVALUATED_SPLITS, among_samples, ranked
-from cocos.measures.shared import retrieval
+from cocos.measures.shared import executors, retrieval
+from cocos.measures.shared.executors import SourceFile
 from cocos.measures.shared.prepared import Run, embedded, loss_for, prepare
 from cocos.monitor import detectors as shelf
 from cocos.monitor import readings, records
@@ -94,6 +97,7 @@ def run(
     evaluated: Path | str | None = None,
     detectors: Sequence[shelf.Detector] | None = None,
     opener: Callable[[Path], Checkpoint] = files.open,
+    executor: Executor | None = None,
     **sampling: Unpack[Sampling],
 ) -> xr.Dataset:
     """Count and evaluate every checkpoint of a training run, in the order of their steps, and let detectors look.
@@ -114,6 +118,8 @@ def run(
             there is one checkpoint); or data that every checkpoint encodes.
         detectors: those that are on, as `cocos.detectors.chosen` gives them; None: all.
         opener: opens a path; `cocos.open`, unless models need more than their own files.
+        executor: measures one checkpoint a task on its workers, which open the paths themselves: any
+            `concurrent.futures.Executor`, as for `cocos.measures.count`.
         **sampling: options of the batches, see `Sampling`.
 
     Returns:
@@ -142,22 +148,25 @@ def run(
     if isinstance(loss, str):
         losses.load(loss, dict(parameters or {}))
     given, notes = _in_order(checkpoints, steps)
-    other = _other_data(evaluated, [step for step, *_ in given])
-    asked = _EachCheckpoint(loss, dict(parameters or {}), eps, retrieval.check(ks), evaluated, other, sampling)
-    work, say = _RunSoFar(chosen, notes), sampling["progress"]
-    report = say and say("measuring checkpoints")
-    for done, (step, name, entry) in enumerate(given):
-        try:
-            checkpoint = opener(entry) if isinstance(entry, Path) else entry
-            data = asked.of(checkpoint, step, say and (lambda what, name=name: say(f"{name}: {what}")))
-        except InputError as error:
-            finite = not isinstance(error, NotFinite)
-            work.left_out.append({"file": name, "step": step, "reason": str(error), "finite": finite})
-            work.errors.append(error)
-            continue
-        work.add(step, name, data)
-        if report:
-            report(done + 1, len(given))
+    progress, steps = sampling["progress"], tuple(step for step, *_ in given)
+    _other_data(evaluated, steps)  # refuse them before the first checkpoint is opened
+    options = sampling if executor is None else sampling | {"progress": None}
+    measure = _CheckpointMeasure(
+        loss, dict(parameters or {}), eps, retrieval.check(ks), evaluated, steps, options, opener
+    )
+    tasks = [
+        (step, name, SourceFile.at(entry) if executor is not None and isinstance(entry, Path) else entry)
+        for step, name, entry in given
+    ]
+    work = _RunSoFar(chosen, notes)
+    report = progress and progress("measuring checkpoints")
+    for (step, name, _), result in zip(given, executors.map_chunks(measure, tasks, executor, report), strict=True):
+        if isinstance(result, InputError):
+            finite = not isinstance(result, NotFinite)
+            work.left_out.append({"file": name, "step": step, "reason": str(result), "finite": finite})
+            work.errors.append(result)
+        else:
+            work.add(step, name, result)
     if work.parts:
         return work.joined()
     first, kinds = work.left_out[0]["reason"], {type(error) for error in work.errors}
@@ -310,18 +319,35 @@ def _inconsistencies(data: xr.Dataset) -> Iterator[str]:
 
 
 @dataclass(frozen=True)
-class _EachCheckpoint:
-    """Options of the measurement of each checkpoint."""
+class _CheckpointMeasure:
+    """Measure of each checkpoint, by a worker of an executor or in turn."""
 
     loss: Any
     parameters: Mapping[str, Any]
     eps: float
     ks: tuple[int, ...]
     evaluated: Path | str | None
-    other_data: training_data.Source | Mapping[int, Path] | None
+    steps: tuple[int, ...]
     sampling: Sampling
+    opener: Callable[[Path], Checkpoint]
 
-    def of(self, given: Embeddings | Checkpoint, step: int, say: Progress | None) -> xr.Dataset:
+    @cached_property
+    def other_data(self) -> training_data.Source | Mapping[int, Path] | None:
+        """The data that are evaluated, if they are not a split of the checkpoint."""
+        return _other_data(self.evaluated, self.steps)
+
+    def __call__(self, task: tuple[int, str, Path | SourceFile | Checkpoint | Embeddings]) -> xr.Dataset | InputError:
+        """Measure one checkpoint, given with its step and name; return the error if it cannot be read."""
+        step, name, source = task
+        progress = self.sampling["progress"]
+        path = source.check() if isinstance(source, SourceFile) else source
+        try:
+            checkpoint = self.opener(path) if isinstance(path, Path) else path
+            return self.measure(checkpoint, step, progress and (lambda work: progress(f"{name}: {work}")))
+        except InputError as error:
+            return error
+
+    def measure(self, given: Embeddings | Checkpoint, step: int, say: Progress | None) -> xr.Dataset:
         """Measure one checkpoint."""
         sampling: Sampling = {**self.sampling, "progress": say}
         checkpoint = given if isinstance(given, Checkpoint) else None

@@ -62,6 +62,8 @@ DOUBLE_BYTES = 8  # of a float64
 WEIGHING_ARRAYS = 10
 
 
+# Bytes of a side in shards from which on the rows of a few batches are read alone.
+MIN_DRAWN = 2**26
 # Queries of one side in the batches of a set on a disk, where no number is given and they are weighed many times.
 FEW_QUERIES = 2**13
 FEW_NOTE = "{:,} of {:,} batches were read; --batches for another number"
@@ -371,15 +373,22 @@ def loss_for(loss: Any, source: Any, parameters: Mapping[str, Any] | None = None
 
 
 def drawn_from(source: Any, options: Sampling) -> Stored | None:
-    """The set on a disk of which some batches are asked for, so that their rows alone are read; None of any other."""
-    if not isinstance(source, Checkpoint) or options["batches"] is None or isinstance(options["batch_size"], str):
+    """Return the set on a disk if only the rows of its batches should be read; None for any other source."""
+    number, batch_size = options["batches"], options["batch_size"]
+    is_checkpoint = isinstance(source, Checkpoint) and source.stored is not None
+    if not is_checkpoint or number is None or isinstance(batch_size, str):
         return None
-    return source.on_disk
+    if source.on_disk is not None or not isinstance(number, Integral):
+        return source.on_disk
+    stored = source.stored()
+    if stored is None or 2 * number * batch_size > stored.number:
+        return None
+    return stored if max(math.prod(side.shape) * side.dtype.itemsize for side in stored.sides) >= MIN_DRAWN else None
 
 
 def few_batches(source: Any, options: Sampling) -> tuple[Sampling, tuple[str, ...]]:
     """Of a set on a disk take few batches where no number is given: the options, and a note on it if so."""
-    disk = drawn_from(source, options | {"batches": 1}) if options["batches"] is None else None
+    disk = source.on_disk if isinstance(source, Checkpoint) and options["batches"] is None else None
     if disk is None or isinstance(options["batch_size"], str):
         return options, ()
     number, few = disk.number // options["batch_size"], max(1, FEW_QUERIES // options["batch_size"])
