@@ -547,23 +547,30 @@ class Counting:
             part |= statistics.by_source(found, unit, pairs, self.eps)
         return part | (marked.of_block(statistics.push_of_negatives(found, pairs), masks) if masks else {})
 
-    def _of_batch(
+    def _count_batch(
         self,
         runs: Sequence[Run],
         blocks: Iterable[Pairs],
+        queries: int,
         second: bool,
         marked: MarkedBatch | None,
-    ) -> Iterator[dict[str, Tensor]]:
-        """Yield the statistics of every query of one batch for each run, from the blocks of its pairs."""
-        parts: list[list[dict[str, Tensor]]] = [[] for _ in runs]
+    ) -> list[dict[str, Tensor]]:
+        """Return the statistics of every query of one batch for each run, from the blocks of its pairs.
+
+        Each block is copied into one tensor of the batch: many small tensors between blocks would fragment the memory.
+        """
+        records: list[dict[str, Tensor]] = [{} for _ in runs]
         start = 0
         for pairs in blocks:
             masks = list(marked.masks(pairs, start)) if marked else []
-            start += len(pairs.scores)
-            for run, own in zip(runs, parts, strict=True):
-                own.append(self._of_block(run, pairs, second, masks))
-        for own in parts:
-            yield {name: torch.cat([part[name] for part in own]) for name in own[0]}
+            stop = start + len(pairs.scores)
+            for run, record in zip(runs, records, strict=True):
+                for name, values in self._of_block(run, pairs, second, masks).items():
+                    if name not in record:
+                        record[name] = values.new_empty((queries, *values.shape[1:]))
+                    record[name][start:stop] = values
+            start = stop
+        return records
 
     def _in_memory(self, runs: Sequence[Run], report: Callable[[int, int], None] | None) -> list[QueryRecords]:
         """Count batch by batch with the scores of each in memory."""
@@ -575,7 +582,7 @@ class Counting:
                 for (name, side, _), (second, blocks) in zip(sides, seen, strict=True):
                     own = batch.flip() if second else batch
                     marked = MarkedBatch.of(side, own, first.seed, self.begin + number)
-                    every = self._of_batch(runs, blocks, second, marked)
+                    every = self._count_batch(runs, blocks, len(own.query_index), second, marked)
                     for record, found in zip(records, every, strict=True):
                         record[name].append(found | {"query_index": own.query_index})
             if report:
