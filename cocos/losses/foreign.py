@@ -60,7 +60,7 @@ class ForeignLoss(Loss):
 
     Args:
         target: the callable; a module is copied for each call, since it may have a state.
-        roles: parameter, by name or position, of each tensor.
+        roles: parameter of each tensor.
         keywords: further arguments.
         options: the parameters that were given, by name.
         given_unit: natural size of one weight, or None.
@@ -100,17 +100,15 @@ class ForeignLoss(Loss):
         target, queries = self.target, len(rows)
         if isinstance(target, torch.nn.Module):
             target = copy.deepcopy(target).to(device=rows.device, dtype=rows.dtype)
-        by_parameter = {parameter: tensors[role] for role, parameter in self.roles.items()}
-        positional = [by_parameter[key] for key in sorted(key for key in by_parameter if key.isdigit())]
-        keywords = {key: value for key, value in by_parameter.items() if not key.isdigit()} | self.keywords
+        keywords = {parameter: tensors[role] for role, parameter in self.roles.items()} | self.keywords
         with user_code.reported(self.name), seeded(rows.device):
             try:
-                value = target(*positional, **keywords)
+                value = target(**keywords)
             except Exception:
                 views = [key for key in keywords if key in ("features", "feats") and keywords[key].ndim == 2]
                 if not views:
                     raise
-                value = target(*positional, **keywords | {views[0]: keywords[views[0]][:, None]})  # (Q, views, D)
+                value = target(**keywords | {views[0]: keywords[views[0]][:, None]})  # (Q, views, D)
         value = value.get("loss") if isinstance(value, dict) else value
         value = value[0] if isinstance(value, tuple | list) and value else value
         if not isinstance(value, Tensor) or tuple(value.shape) not in {(), (1,), (queries,)}:
@@ -318,7 +316,7 @@ def convert(value: Any, parameter: inspect.Parameter | None) -> Any:
 
 
 def find_roles(name: str, parameters: dict[str, inspect.Parameter], arguments: Any) -> dict[str, str]:
-    """Return the parameter, by name or position, that receives each tensor.
+    """Return the parameter that receives each tensor.
 
     Two required tensors of unknown names are queries and candidates.
 
@@ -330,7 +328,7 @@ def find_roles(name: str, parameters: dict[str, inspect.Parameter], arguments: A
         for role in roles:
             if role not in NAMES:
                 raise InputError(nearest("argument of a loss", role, NAMES))
-        return {role: str(position) for position, role in enumerate(roles)}
+        return dict(zip(roles, parameters, strict=False))
     required = [key for key, parameter in parameters.items() if parameter.default is parameter.empty]
     optional = [key for key, parameter in parameters.items() if parameter.default is None]
     required_roles = [ROLES.get(key.lower()) for key in required]

@@ -343,20 +343,22 @@ def weigh(run: Run, query: Tensor, candidate: Tensor, reading: Reading) -> Weigh
     return weighed
 
 
-def probe(rows: Tensor, seed: int) -> Tensor:
-    """Return random rows in float64 with the norms of the given ones and cosines over their whole range."""
-    generator = torch.Generator().manual_seed(seed)
-    width = min(PROBE_WIDTH, rows.shape[1])
-    basis = torch.linalg.qr(torch.randn(rows.shape[1], width, generator=torch.Generator().manual_seed(0)).double())[0]
-    directions = torch.randn(len(rows), width, generator=generator, dtype=torch.float64) @ basis.T
-    directions = directions.to(rows.device)
-    return directions / directions.norm(dim=1, keepdim=True) * rows.detach().double().norm(dim=1, keepdim=True)
-
-
 def probes(query: Tensor, candidate: Tensor, seed: int) -> tuple[Tensor, Tensor]:
-    """Return random queries and candidates; the same object if the given ones are."""
-    queries = probe(query, 2 * seed)
-    return queries, queries if candidate is query else probe(candidate, 2 * seed + 1)
+    """Return random queries and candidates in float64, the same object if the given ones are.
+
+    They have the norms of the given rows, and cosines over their whole range.
+    """
+    width, size = min(PROBE_WIDTH, query.shape[1]), query.shape[1]
+    basis = torch.linalg.qr(torch.randn(size, width, generator=torch.Generator().manual_seed(0)).double())[0]
+
+    def draw(rows: Tensor, seed: int) -> Tensor:
+        generator = torch.Generator().manual_seed(seed)
+        directions = torch.randn(len(rows), width, generator=generator, dtype=torch.float64) @ basis.T
+        directions = directions.to(rows.device)
+        return directions / directions.norm(dim=1, keepdim=True) * rows.detach().double().norm(dim=1, keepdim=True)
+
+    queries = draw(query, 2 * seed)
+    return queries, queries if candidate is query else draw(candidate, 2 * seed + 1)
 
 
 def find(run: Run, query: Tensor, candidate: Tensor) -> Reading:
