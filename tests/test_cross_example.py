@@ -1,21 +1,15 @@
 """What couples the queries of a batch in the cross-example losses, what mining keeps, and SupCon's own anomalies."""
 
 import dataclasses
-import importlib.util
-import runpy
-from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 
 import oracles
-from cocos import Embeddings, InputError, Pairs, engine, losses, measures
+from cocos import Embeddings, InputError, Pairs, losses, measures
 from cocos.counting import weights
 from cocos.embeddings import scores as scores_of
 from cocos.embeddings.scores import squared_chord, squared_euclidean
-from cocos.engine import readers
-from cocos.reports import cards
 
 CROSS = ("ce_softmax", "ce_nm")
 MINED = ("snm", "ce_nm")
@@ -35,20 +29,6 @@ def batch(size=6, seed=0):
 def kept(loss, pairs):
     """Negatives that mining left in: the loss has a slope there."""
     return (loss.weight(pairs) > 0) & pairs.negative
-
-
-def test_cross_example_counts_are_those_of_the_weights():
-    """A negative counts by its part of Z, or by its part of the query's own sum."""
-    generator = torch.Generator().manual_seed(4)
-    rows, noise = (torch.randn(700, 32, generator=generator) for _ in range(2))
-    view, loss = engine.view(Embeddings(rows, rows + noise)), losses.load("ce_softmax")
-    (found,) = engine.run(view, [readers.of(loss, 0.01, relative=True)])
-    for direction, result in enumerate(found):
-        pairs = paired(scores_of.METRICS["cosine"](rows.double(), (rows + noise).double()))
-        pairs = pairs if direction == 0 else paired(pairs.scores.T)
-        share = (loss.weight(pairs).abs() / loss.unit(pairs)) * pairs.negative
-        assert torch.equal(result["contributing"], (share > 0.01).sum(dim=1)) and result["contributing"].any()
-        assert torch.equal(result["relative"], (share > 0.01 * share.sum(dim=1, keepdim=True)).sum(dim=1))
 
 
 @pytest.mark.parametrize("name", CROSS)
@@ -112,19 +92,6 @@ def test_float32_holds_at_a_scale_of_four_hundred(name):
     assert (loss.weight(single) - loss.weight(double)).abs().max() <= 1e-4 * loss.weight(double).abs().max()
 
 
-def test_ties_at_the_cut_are_kept_in_the_same_number_and_the_card_says_that_they_may_be_others():
-    """Five distinct rows among 83: products of equal pairs may round differently, so other queries keep them."""
-    generator = torch.Generator().manual_seed(0)
-    rows = torch.randn(5, 68, generator=generator)
-    query, candidate = (rows[torch.randint(0, 5, (83,), generator=generator)] for _ in range(2))
-    loss = losses.load("ce_nm", {"scale": 1.0})
-    held = measures.count(Embeddings(query, candidate), loss, 1e-5, batch_size="all", n90=True)
-    visited = measures.count(Embeddings(query, candidate), loss, 1e-5, batch_size="all")
-    np.testing.assert_array_equal(held["contributing_sum"], visited["contributing_sum"])
-    np.testing.assert_allclose(held["push"].sum("query"), visited["push"].sum("query"), rtol=1e-5)
-    assert "may keep different ones" in cards.entry("ce_nm")["counts"]
-
-
 # --- alignment and uniformity
 
 
@@ -162,52 +129,11 @@ def test_align_uniform_is_the_loss_of_the_paper(t, weight):
     torch.testing.assert_close(torch.func.grad(through)(x), torch.func.grad(whole)(x), rtol=1e-10, atol=1e-10)
 
 
-def test_align_uniform_pushes_the_batch_by_the_number_of_its_positives():
-    loss = losses.load("align_uniform", {"t": 3.0, "weight": 0.5})
-    weight, pairs = loss.weight(one_view()[2]), one_view()[2]
-    assert weight[pairs.positive].tolist() == [-1.0] * 7
-    assert weight[pairs.negative].sum().item() == pytest.approx(3.0 * 0.5 * 7, rel=1e-12)
-    alone = dataclasses.replace(pairs, negative=torch.zeros_like(pairs.negative))
-    torch.testing.assert_close(loss(alone), -pairs.scores[pairs.positive])  # nothing to spread: alignment is left
-    assert torch.equal(loss.weight(alone), -pairs.positive.double())
-
-
 def raw(number=48, width=8, seed=0):
     """Pairs of rows of any length."""
     generator = torch.Generator().manual_seed(seed)
     query, noise = (torch.randn(number, width, generator=generator) for _ in range(2))
     return Embeddings(query, query + noise)
-
-
-@pytest.mark.parametrize("uniformity", ["pairs", "views"])
-def test_align_uniform_reads_unit_vectors(uniformity):
-    """Raw rows and the same rows of length 1 have one count, one loss, and no note on norms."""
-    given, loss = raw(), losses.load("align_uniform", uniformity=uniformity)
-    sides = (each / each.norm(dim=1, keepdim=True) for each in (given.query, given.candidate))
-    counts = [measures.count(each, loss, batch_size=16) for each in (given, Embeddings(*sides))]
-    np.testing.assert_array_equal(counts[0]["contributing"], counts[1]["contributing"])
-    np.testing.assert_allclose(counts[0]["push"], counts[1]["push"], rtol=1e-6)
-    assert "norms" not in counts[0].attrs["notes"] and counts[0]["contributing"].mean() > 1
-
-
-def test_distances_on_the_sphere_are_visited_as_they_are_held():
-    """The engine divides the rows once; ranks are those of cosines."""
-    given = raw()
-    visited = engine.view(given, metric="squared_chord", product="float64")
-    (rows,) = [score for _, _, score in visited.exact_rows(0, torch.arange(3))]
-    held = scores_of.pairs(given.to(dtype=torch.float64), metric="squared_chord")
-    expected = held.scores[visited.sides[0].order[:3]][:, visited.sides[1].order].masked_fill(
-        rows == -torch.inf, -torch.inf
-    )
-    torch.testing.assert_close(rows, expected, rtol=1e-6, atol=1e-6)
-    by_chord, by_cosine = (measures.evaluate(given, metric=metric) for metric in ("squared_chord", "cosine"))
-    for name in ("R@1", "mAP", "MRR"):
-        np.testing.assert_array_equal(by_chord[name], by_cosine[name])
-    with pytest.raises(InputError, match="zero vector in row 3"):
-        engine.view(
-            Embeddings(given.query.clone().index_fill_(0, torch.tensor([3]), 0), given.candidate),
-            metric="squared_chord",
-        )
 
 
 def within_views(rows, t, weight):
@@ -254,26 +180,3 @@ def test_align_uniform_within_views_needs_the_pairs_within_views():
     data = measures.count(raw(), loss, batch_size=16)
     parts = data["source_push"].sum(["batch", "query"]) / data["source_push"].sum()
     assert parts.sel(source=["query-query", "candidate-candidate"]).values == pytest.approx(0.5, abs=1e-6)
-
-
-@pytest.mark.parametrize("settings", [{}, {"t": 2.0, "lam": 0.5}])
-def test_align_uniform_within_views_is_the_loss_of_lightly(settings):
-    """The value and the gradient of raw rows; lightly's default t is 1."""
-    if (package := importlib.util.find_spec("lightly")) is None:
-        pytest.skip("lightly is not installed")
-    file = Path(package.origin).parent / "loss" / "hypersphere_loss.py"  # the package itself needs torchvision
-    library = runpy.run_path(str(file))["HypersphereLoss"](**settings)
-    rows = 2 * torch.randn(24, 6, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
-    parameters = {"t": settings.get("t", 1.0), "weight": settings.get("lam", 1.0)}
-    loss = losses.load("align_uniform", parameters, uniformity="views")
-
-    def ours(rows):
-        query, candidate = rows.chunk(2)
-        pairs = scores_of.pairs(Embeddings(query.detach(), candidate.detach()), **options)
-        each = [squared_chord(query, candidate), squared_chord(query, query), squared_chord(candidate, candidate)]
-        return loss(pairs.with_scores(torch.cat(each, dim=1))).mean()
-
-    options = {"metric": loss.metric, "directions": loss.directions}
-    found, expected = (torch.func.grad_and_value(f)(rows) for f in (ours, lambda rows: library(*rows.chunk(2))))
-    assert found[1].item() == pytest.approx(expected[1].item(), rel=1e-9)
-    torch.testing.assert_close(found[0], expected[0], rtol=1e-9, atol=1e-10)

@@ -7,13 +7,11 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
-import cocos
-from cocos import Embeddings, Pairs, engine, losses, measures
+from cocos import Embeddings, Pairs, losses, measures
 from cocos.base import docstrings
 from cocos.cli import app
 from cocos.counting import findings
 from cocos.embeddings import scores
-from cocos.engine import readers
 
 
 def one(positive, *negatives):
@@ -80,35 +78,3 @@ def test_count_says_how_many_queries_of_hcl_are_on_the_clamp(tmp_path):
     assert first.severity == "look" and "temperature (0.1)" in first.cure and "prior (0.1)" in first.cure
     assert "raise temperature (0.1)" in done.stdout.lower()
     assert "clamped" not in {each.kind for each in findings.of(measures.count(side, "ntxent"))}
-
-
-@pytest.mark.parametrize("temperature", (0.02, 0.1))
-def test_one_pass_over_the_scores_counts_as_the_matrix_does(temperature):
-    loss = losses.load("dcl", {"temperature": temperature})
-    assert isinstance(readers.of(loss), readers.softmax.SoftmaxReader)
-    side = embeddings(60, 6)
-    (found,) = engine.run(engine.view(side, metric="cosine"), [readers.of(loss)])
-    pairs = scores.pairs(side)
-    share = loss.weight(pairs).abs() / loss.unit(pairs)
-    counted = cocos.statistics.contributing(share, pairs)
-    assert found[0]["contributing"].tolist() == counted.tolist() and counted.sum() > 40
-    push = cocos.statistics.push(loss.weight(pairs))
-    torch.testing.assert_close(found[0]["push"].double(), push, rtol=1e-4, atol=0)
-
-
-@pytest.mark.parametrize(("name", "theirs"), [("dcl", "DCLLoss"), ("dclw", "DCLWLoss")])
-def test_lightly_has_the_same_loss(name, theirs):
-    """Two views of each sample: each row asks, its other view is the positive, and all others are negatives."""
-    library = pytest.importorskip("lightly.loss")
-    generator = torch.Generator().manual_seed(4)
-    views = torch.randn(2, 12, 6, generator=generator, dtype=torch.float64).requires_grad_()
-    given = torch.autograd.grad(getattr(library, theirs)(temperature=0.1)(*views), views)[0]
-    rows = Embeddings.labelled(views.flatten(0, 1).detach(), torch.arange(12).repeat(2))
-    pairs = scores.pairs(rows)
-    loss = losses.load(name)
-    value = getattr(library, theirs)(temperature=0.1)(*views).detach()
-    torch.testing.assert_close(loss(pairs).mean(), value, rtol=1e-12, atol=1e-12)
-    leaf = views.detach().flatten(0, 1).requires_grad_()
-    cosine = scores.cosine(leaf, leaf)
-    ours = torch.autograd.grad((cosine * loss.weight(pairs)).sum() / len(leaf), leaf)[0]
-    torch.testing.assert_close(ours, given.flatten(0, 1), rtol=1e-10, atol=1e-12)

@@ -1,17 +1,13 @@
 """Losses of some negatives of each query: `top_k(LOSS)`, `skip_k(LOSS)` and `semi_hard(LOSS)`."""
 
 import dataclasses
-import json
 
-import numpy
 import pytest
 import torch
-from typer.testing import CliRunner
 
 import cases
 import cocos
 from cocos import InputError, losses
-from cocos.cli import app
 from cocos.counting import weights
 from cocos.measures.shared import synthetic_inputs
 
@@ -137,14 +133,6 @@ def test_what_cannot_be_kept_is_one_sentence(spelling, given, said):
         losses.load(spelling, given)
 
 
-def test_a_loss_of_embeddings_is_refused():
-    def spread(embeddings, labels):
-        return embeddings.square().sum(dim=1)
-
-    with pytest.raises(InputError, match="reads embeddings"):
-        losses.TopK(losses.as_loss(spread), 2)
-
-
 def test_a_function_of_yours_keeps_its_hardest_negatives():
     def softest(scores, positive, negative):
         return (scores * negative).sum(dim=1)
@@ -169,15 +157,3 @@ def test_the_kept_negatives_are_counted(embeddings):
     ntxent = losses.load("ntxent")
     assert (cocos.measures.count(embeddings, losses.SkipK(ntxent, 5), **options)["contributing"] == 14).all()
     assert (cocos.measures.count(embeddings, losses.TopK(ntxent, 5), **options)["contributing"] == 5).all()
-
-
-def test_the_commands_take_it(embeddings, tmp_path):
-    file = tmp_path / "embeddings.npz"
-    numpy.savez(file, query=embeddings.query, candidate=embeddings.candidate)
-    given = ["-p", "k=4", "-p", "temperature=0.05"]
-    done = CliRunner().invoke(app, ["count", str(file), "--loss", "top_k(ntxent)", *given, "--json", "--eps", "0"])
-    assert done.exit_code == 0, done.output
-    document = json.loads(done.stdout)
-    assert document["loss"] == {"name": "top_k(ntxent)", "parameters": {"k": 4, "ntxent.temperature": 0.05}}
-    assert document["directions"]["q2c"]["contributing_all"]["mean"] == 4
-    assert CliRunner().invoke(app, ["count", str(file), "--loss", "top_k(ntxent)"]).exit_code == 2

@@ -5,7 +5,6 @@ import dataclasses
 import pytest
 import torch
 
-import cocos
 import oracles
 from cocos import Embeddings, InputError, Pairs, losses
 from cocos.counting import weights
@@ -71,33 +70,6 @@ def test_the_same_probability_for_all_changes_nothing():
     )
 
 
-def test_logq_is_given_by_name_in_a_training_loop():
-    pairs, loss = sampled(), losses.load("logq_softmax")
-    assert torch.equal(loss(pairs.scores, pairs.positive, pairs.negative, logq=pairs.logq), loss(pairs))
-
-
-def of_rows(logq):
-    """Pairs of three rows on either side, with columns of other queries behind the candidates."""
-    embeddings = cocos.Embeddings(torch.eye(3), 2 * torch.eye(3))
-    pairs = cocos.scores.pairs(embeddings, directions=("query-candidate", "query-query"))
-    return dataclasses.replace(pairs, logq=logq.log_softmax(-1))
-
-
-@pytest.mark.parametrize("logq", [torch.arange(6.0), torch.arange(18.0).reshape(3, 6)])
-def test_a_part_of_the_pairs_has_the_part_of_logq(logq):
-    pairs = of_rows(logq)
-    assert torch.equal(pairs.narrow().logq, pairs.logq[..., :3])
-    assert torch.equal(pairs.first(2).logq, pairs.logq if logq.ndim == 1 else pairs.logq[:2])
-    loss = losses.load("logq_softmax")
-    torch.testing.assert_close(loss.weight(pairs.first(2)), loss.weight(pairs)[:2])
-    assert loss.weight(pairs.narrow()).shape == (3, 3)
-
-
-def test_pairs_whose_candidates_are_sampled_are_not_flipped():
-    with pytest.raises(InputError, match="logq: it says how candidates are sampled"):
-        of_rows(torch.arange(6.0)).narrow().flip()
-
-
 @pytest.mark.parametrize(
     ("logq", "sentence"),
     [
@@ -130,15 +102,3 @@ def test_frequencies_follow_their_rows():
     assert torch.equal(pairs.flip().flip().logq, logq)
     wide = scoring.pairs(embeddings, directions=("query-candidate", "query-query"))
     assert torch.equal(wide.narrow().logq, logq) and (wide.logq[200:] == 0).all()
-
-
-@pytest.mark.parametrize(
-    ("logq", "sentence"),
-    [
-        ([-1.0], r"logq: shape \(1,\), expected \(2,\), one for each row of candidate"),
-        ([-1.0, 0.5], "logq: 0.5 of row 1, expected the log of a probability, finite and at most 0"),
-    ],
-)
-def test_a_logq_of_embeddings_that_is_none_gets_a_sentence(logq, sentence):
-    with pytest.raises(InputError, match=sentence):
-        Embeddings(torch.eye(2), torch.eye(2), logq=torch.tensor(logq))

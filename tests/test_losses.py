@@ -270,26 +270,6 @@ def test_gap_finds_a_wrong_closed_form(random_pairs):
     assert weights.gap(Eq7(), random_pairs()) > 0.1
 
 
-@pytest.mark.parametrize(
-    ("name", "parameters", "sentence"),
-    [
-        ("ntxnt", {}, "unknown loss 'ntxnt': did you mean 'ntxent'?"),
-        (
-            "ntxent",
-            {"temprature": 1},
-            "unknown parameter of ntxent 'temprature': did you mean 'temperature'?",
-        ),
-        ("ntxent", {"temperature": "warm"}, "parameter temperature: 'warm', expected a number"),
-        ("ntxent", {"temperature": float("nan")}, "ntxent: temperature must be finite and above 0, got nan"),
-        ("triplet-sh", {"margin": "inf"}, "triplet_sh: margin must be finite and at least 0, got inf"),
-    ],
-)
-def test_bad_parameters_get_a_sentence(name, parameters, sentence):
-    with pytest.raises(InputError) as error:
-        losses.load(name, parameters)
-    assert str(error.value) == sentence
-
-
 @pytest.mark.parametrize(("name", "parameters", "sentence"), cases.REFUSED)
 def test_parameters_out_of_their_range_get_a_sentence(name, parameters, sentence):
     with pytest.raises(InputError) as error:
@@ -305,16 +285,6 @@ def test_half_precision_runs(name, dtype, random_pairs):
     assert loss(half).dtype == dtype and weights.autograd(loss, half).isfinite().all()
     if name in CLOSED:
         assert loss.weight(half).dtype == dtype and loss.weight(half).isfinite().all()
-
-
-def test_a_hyphen_stands_for_an_underscore():
-    assert losses.load("Triplet-SH") == cocos.losses.triplet_sh.TripletSH()
-
-
-def test_extreme_temperatures_stay_finite_and_keep_the_hardest():
-    pairs = Pairs(torch.tensor([[0.1, 0.9, -0.5]], dtype=torch.float32), torch.tensor([[True, False, False]]))
-    weight = losses.load("ntxent", {"temperature": 0.005}).weight(pairs)
-    assert torch.allclose(weight, torch.tensor([[-200.0, 200.0, 0.0]]))
 
 
 NEW = '''"""A newcomer's loss."""

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-import cocos
 from cocos import losses
 from cocos.base.errors import InputError
 from cocos.cli import app
@@ -88,20 +87,6 @@ def test_a_temperature_may_be_given_as_a_scale(name):
     for scale in ("0", "-1", "inf", "nan", "1e-320", "much"):
         with pytest.raises(InputError, match="scale"):
             losses.load(name, {"scale": scale})
-
-
-def test_a_scale_in_a_sum():
-    assert losses.load("triplet+ntxent", {"scale": 20}) == losses.load("triplet+ntxent", {"temperature": 0.05})
-    assert losses.load("triplet+ntxent", {"ntxent.scale": 20}) == losses.load("triplet+ntxent", {"temperature": 0.05})
-    with pytest.raises(InputError, match="temperature and scale are given"):
-        losses.load("triplet+ntxent", {"scale": 20, "temperature": 0.05})
-    assert losses.load("cosface", {"scale": 20}).scale == 20
-
-
-def test_python_knows_the_names_too(file):
-    data = cocos.measures.count(cocos.open(file), "InfoNCE")
-    assert data.attrs["loss"] == "ntxent"
-    assert call("losses", "InfoNCE").stdout.startswith("ntxent  (NTXent)")
 
 
 def test_parameters_are_given_as_a_dict_or_as_keywords():

@@ -68,21 +68,6 @@ def test_identical_embeddings_are_survived(name):
     assert torch.func.grad(total)(pairs.embeddings.query).isfinite().all()
 
 
-@pytest.mark.parametrize("name", ON_DISTANCES)
-@pytest.mark.parametrize("values", [[-1e-20, -2e-20, -3e-20], [-1e4, -1e4 - 0.25, -1e4 + 2], [-1e4, -1e-20, -1e4]])
-def test_float32_holds_from_the_nearest_to_the_farthest(name, values):
-    loss = losses.load(name)
-    single = row(values, dtype=torch.float32)
-    exact = Pairs(single.scores.double(), single.positive)
-    assert loss(single).isfinite().all()
-    assert weights.autograd(loss, single).isfinite().all()
-    right = loss.weight(exact)
-    plain = (weights.autograd(loss, single).double() - right).abs().max().item()
-    assert (loss.weight(single).double() - right).abs().max() <= plain + 1e-6 * right.abs().max()
-    if name == "contrastive":
-        near(loss.weight(single)[0, 0], values[0], 1e-6 * abs(values[0]))
-
-
 def beside(pairs):
     """The same pairs and a last candidate that takes no part: no longer a square, so columns are read."""
     wide = [torch.nn.functional.pad(part, (0, 1)) for part in (pairs.scores, pairs.positive, pairs.negative)]

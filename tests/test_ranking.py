@@ -1,7 +1,5 @@
 """Facts of the losses that put a number on a ranking; what they share with all losses is tried in test_losses."""
 
-import math
-
 import pytest
 import torch
 
@@ -54,19 +52,6 @@ def test_contextual_has_a_made_up_gradient_and_claims_no_closed_form(seed):
     assert torch.allclose(weights.autograd(steep, pairs), 2.5 * weight, rtol=0, atol=1e-12)
 
 
-def test_contextual_is_zero_for_classes_of_k_far_apart():
-    label = torch.arange(3).repeat_interleave(4)
-    same, itself = label[:, None] == label, torch.eye(12, dtype=torch.bool)
-    loss = losses.load("contextual")
-    assert (loss(Pairs(same.double(), same & ~itself, ~same)) == 0).all()
-    assert (loss(Pairs(same.double(), ~same, same & ~itself)) > 0.5).all()
-
-
-def test_contextual_counts_a_rectangle_by_hand():
-    """k = 2: query and positive are each other's neighbours, 1; the negative has the query for one, w = ½·¼."""
-    assert math.isclose(value("contextual", [0.9], [0.1], k=2), 0.125**2 / 2)
-
-
 @pytest.mark.parametrize("k", (2, 3, 5, 50))
 def test_contextual_follows_its_samples(k):
     loss, pairs = losses.load("contextual", {"k": k, "eps": 0.2}), synthetic_inputs.labelled(seed=2)
@@ -86,8 +71,3 @@ def test_a_pair_in_neither_mask_takes_no_part_in_contextual(rows):
     assert torch.equal(loss(moved), loss(masked))
     assert torch.equal(weights.autograd(loss, moved), weights.autograd(loss, masked))
     assert (weights.autograd(loss, masked)[~part[:rows]] == 0).all()
-
-
-def test_no_list_of_ks_is_refused():
-    with pytest.raises(ValueError, match=r"ks must be integers of at least 1, got \(\)"):
-        losses.recall_at_k.RecallAtK(ks=())
