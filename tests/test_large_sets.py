@@ -270,8 +270,8 @@ def spoiled(arrays, row, value):
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        (lambda a: spoiled(a, 207, np.nan), "candidate_1.npy: row 207 of candidate has NaN or infinity"),
-        (lambda a: spoiled(a, 207, 0), "candidate_1.npy: row 207 of candidate has only zeros"),
+        (lambda a: spoiled(a, 207, np.nan), "candidate_1.npy: row 207 of the set has NaN or infinity"),
+        (lambda a: spoiled(a, 207, 0), "candidate_1.npy: row 207 of the set has only zeros"),
     ],
 )
 def test_a_row_that_cannot_be_scored_is_named_with_its_file(tmp_path, monkeypatch, change, said):

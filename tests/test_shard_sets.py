@@ -149,10 +149,10 @@ def one_side(folder):
     ("damage", "said"),
     [
         (remove, "and 1 is missing"),
-        (shorten, "candidate_00002.npy is damaged"),
+        (shorten, "candidate_00002.npy: cannot be read"),
         (wider, "query_00001.npy: query is float16 (23, 9), and float16 (7, 8) in query_00000.npy"),
         (other_dtype, "query_00001.npy: query is float32"),
-        (objects, "query_00001.npy is damaged"),
+        (objects, "query_00001.npy: cannot be read"),
         (doubled, "are both shard 1 of query"),
         (one_side, "none of candidate"),
     ],

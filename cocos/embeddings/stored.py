@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -17,30 +17,14 @@ COMPARED_ROWS = 8  # rows of each side that are compared to find the one that is
 
 @dataclass(frozen=True, eq=False)
 class Stored:
-    """A set of embeddings on disk.
+    """A set of embeddings on disk; its sides are `cocos.checkpoints.formats.shards.ShardRows`."""
 
-    The rows of a side have `shape`, `dtype`, `read(index)` with row numbers that ascend and differ, `file(row)` and
-    `truncate(dims)`, as `cocos.checkpoints.formats.shards.ShardRows` has them.
-
-    Args:
-        name: for messages.
-        query: rows of the queries, or the samples of a labelled set.
-        candidate: rows of the candidates; None for a labelled set.
-        ids: reads groups, labels and `logq` by their names in `Embeddings`; None if row i matches row i.
-        directions: as in `Embeddings`.
-        held: whether all rows fit in memory.
-    """
-
-    name: str
-    query: Any
-    candidate: Any | None
-    ids: Callable[[], dict[str, Any]] | None
+    name: str  # for messages
+    query: Any  # rows of the queries, or the samples of a labelled set
+    candidate: Any | None  # rows of the candidates; None for a labelled set
+    ids: Callable[[], dict[str, Any]] | None  # reads groups, labels and `logq`; None if row i matches row i
     directions: tuple[str, ...]
-    held: bool
-
-    # Fields of `Embeddings` that no set on disk has.
-    grades: ClassVar[None] = None
-    names: ClassVar[None] = None
+    held: bool  # whether all rows fit in memory
 
     @property
     def shared(self) -> bool:
@@ -75,27 +59,9 @@ class Stored:
         query, candidate = (side.read(index).flatten().double() for side in self.sides)
         differing = (query != candidate).nonzero().flatten()
         sign = 1.0 if len(differing) and query[differing[0]] > candidate[differing[0]] else -1.0
-        query, candidate = (
-            torch.full((1, 1), value).expand(side.shape[0], 1)
-            for value, side in zip((sign, -sign), self.sides, strict=True)
-        )
-        return Embeddings(query, candidate, directions=self.directions, **ids)
-
-    def of(self, side: int, index: Tensor, *, positive: bool) -> Tensor:
-        """Read rows of the queries (0) or candidates (1); `positive`: refuse rows of zeros.
-
-        Raises:
-            InputError: a row is not finite, or zero.
-        """
-        rows = self.sides[side].read(index)
-        wrong, problem = ~rows.isfinite().all(dim=1), "NaN or infinity"
-        if positive and not wrong.any():
-            wrong, problem = ~rows.any(dim=1), "only zeros, whose cosine is not defined"
-        if wrong.any():
-            row = int(index[wrong.nonzero()[0, 0]])
-            name = ("query", "candidate")[side] if self.candidate else "embeddings"
-            raise InputError(f"{self.sides[side].file(row)}: row {row} of {name} has {problem}; remove or repair it")
-        return rows
+        query, candidate = torch.tensor([[[sign]], [[-sign]]])
+        sizes = [side.shape[0] for side in self.sides]
+        return Embeddings(query.expand(sizes[0], 1), candidate.expand(sizes[1], 1), directions=self.directions, **ids)
 
     def truncate(self, dims: int) -> "Stored":
         """Keep the first dimensions of every row, as `Embeddings.truncate`."""
@@ -108,17 +74,11 @@ class Stored:
         Returns:
             Embeddings of these rows, the batches with row numbers in them, and the rows of both sides in the set.
         """
-        index: tuple[list[Tensor], list[Tensor]] = [], []
-        for batch in batches:
-            index[0].append(batch.query_index)
-            index[1].append(batch.candidate_index)
-            if batch.turned:
-                index[0].append(batch.turned.candidate_index)
-                index[1].append(batch.turned.query_index)
-        if self.candidate is None:
-            rows = (torch.cat([*index[0], *index[1]]).unique(),) * 2
-        else:
-            rows = torch.cat(index[0]).unique(), torch.cat(index[1]).unique()
+        index = [(batch.query_index, batch.candidate_index) for batch in batches]
+        turned = (batch.turned for batch in batches if batch.turned)
+        index += [(batch.candidate_index, batch.query_index) for batch in turned]
+        sides = [torch.cat(side) for side in zip(*index, strict=True)]
+        rows = (torch.cat(sides).unique(),) * 2 if self.shared else tuple(side.unique() for side in sides)
 
         def renumber(batch: Batch, sides: tuple[Tensor, ...]) -> Batch:
             query, candidate = map(torch.searchsorted, sides, (batch.query_index, batch.candidate_index))
@@ -128,23 +88,27 @@ class Stored:
         return self.read_rows(rows, positive=positive), [renumber(batch, rows) for batch in batches], rows
 
     def read_rows(self, rows: tuple[Tensor, ...], *, positive: bool) -> Embeddings:
-        """Read embeddings with the groups and `logq` of the rows of both sides."""
-        query = self.of(0, rows[0], positive=positive)
-        if self.candidate is None:
-            return Embeddings.labelled(query, self.numbered.query_group[rows[0]])
-        candidate = self.of(1, rows[1], positive=positive)
+        """Read embeddings with the groups and `logq` of the rows of both sides; `positive`: refuse rows of zeros.
+
+        Raises:
+            InputError: a row is not finite, or zero.
+        """
+        vectors = []
+        for side, index in list(zip(self.sides, rows, strict=True))[: 1 if self.shared else 2]:
+            vectors.append(side.read(index))
+            wrong, problem = ~vectors[-1].isfinite().all(dim=1), "NaN or infinity"
+            if positive and not wrong.any():
+                wrong, problem = ~vectors[-1].any(dim=1), "only zeros, whose cosine is not defined"
+            if wrong.any():
+                row = int(index[wrong.nonzero()[0, 0]])
+                raise InputError(f"{side.file(row)}: row {row} of the set has {problem}; remove or repair it")
+        if self.shared:
+            return Embeddings.labelled(*vectors, self.numbered.query_group[rows[0]])
         if self.matched:
-            return Embeddings(query, candidate, rows[0], rows[1], directions=self.directions)
-        ids = self.numbered
-        return Embeddings(
-            query,
-            candidate,
-            ids.query_group[rows[0]],
-            ids.candidate_group[rows[1]],
-            directions=self.directions,
-            logq=None if ids.logq is None else ids.logq[rows[1]],
-            query_logq=None if ids.query_logq is None else ids.query_logq[rows[0]],
-        )
+            return Embeddings(*vectors, *rows, directions=self.directions)
+        ids = self.numbered.rows(*rows)
+        groups = ids.query_group, ids.candidate_group
+        return Embeddings(*vectors, *groups, self.directions, logq=ids.logq, query_logq=ids.query_logq)
 
     def group(self, side: int, index: Tensor) -> Tensor:
         """Return the group numbers of rows, in ascending order of all ids."""
