@@ -17,8 +17,7 @@ if TYPE_CHECKING:  # the same names for type checkers, which do not run `__getat
     from cocos.embeddings import sampling as sampling
     from cocos.embeddings import scores as scores
     from cocos.embeddings import sources as sources
-    from cocos.embeddings.scored import Scores
-    from cocos.embeddings.scores import Pairs
+    from cocos.embeddings.scores import Pairs, Scores
     from cocos.measures import count
     from cocos.monitor import Monitor
     from cocos.monitor import detectors as detectors
@@ -33,7 +32,7 @@ _HOMES = {
     "InputError": "cocos.base.errors",
     "Monitor": "cocos.monitor",
     "Pairs": "cocos.embeddings.scores",
-    "Scores": "cocos.embeddings.scored",
+    "Scores": "cocos.embeddings.scores",
     "UnsafeFile": "cocos.base.errors",
     "count": "cocos.measures",
     "open": "cocos.checkpoints",

@@ -18,7 +18,7 @@ from cocos.checkpoints.files import File
 from cocos.data import Source
 from cocos.data.training_set import Items
 from cocos.embeddings import Embeddings
-from cocos.embeddings.scored import Scores
+from cocos.embeddings.scores import Scores
 from cocos.embeddings.stored import Stored
 
 # The word that opens the embedded checkpoint instead of a path, and its file.

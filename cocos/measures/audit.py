@@ -22,8 +22,7 @@ from cocos.embeddings import Embeddings
 from cocos.embeddings.marks import UNMARKED, Mark, of, within
 from cocos.embeddings.options import DEFAULTS, Sampling, fill_options, tracked
 from cocos.embeddings.sampling import Batch
-from cocos.embeddings.scored import Scores
-from cocos.embeddings.scores import Pairs
+from cocos.embeddings.scores import Pairs, Scores
 from cocos.embeddings.sources import OWN_HARD
 from cocos.engine import devices, readers, stack, sweep
 from cocos.measures.shared import equal_texts

@@ -18,8 +18,7 @@ from cocos.counting.weights import check_pairs
 from cocos.embeddings import Embeddings
 from cocos.embeddings.options import DEFAULTS, ONE_BATCH_DEFAULTS, OneBatch, fill_options
 from cocos.embeddings.sampling import Batch
-from cocos.embeddings.scored import Scores
-from cocos.embeddings.scores import Pairs
+from cocos.embeddings.scores import Pairs, Scores
 from cocos.measures.shared.prepared import Run, drawn_from, loss_for, planned, prepare
 
 CONTRIBUTOR_LABELS = {

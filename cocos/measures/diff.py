@@ -19,7 +19,7 @@ from cocos.counting.findings import Finding
 from cocos.data.training_set import Items, annotated_rows
 from cocos.embeddings import Embeddings
 from cocos.embeddings.options import ONE_BATCH_DEFAULTS, OneBatch, Sampling, fill_options
-from cocos.embeddings.scored import Scores
+from cocos.embeddings.scores import Scores
 from cocos.engine import readers
 from cocos.measures.count import count
 from cocos.measures.evaluate import evaluate

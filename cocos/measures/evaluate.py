@@ -20,7 +20,7 @@ from cocos.counting.averages import DRAWN_LABELS
 from cocos.embeddings import Embeddings, scores
 from cocos.embeddings.options import Progress, tracked
 from cocos.embeddings.sampling import Batch, check_options
-from cocos.embeddings.scored import NO_BATCHES, Scores
+from cocos.embeddings.scores import NO_BATCHES, Scores
 from cocos.engine import readers
 from cocos.measures.dtp import dtp
 from cocos.measures.shared import rankings, retrieval

@@ -18,8 +18,7 @@ from cocos.counting import health as counted
 from cocos.embeddings import Embeddings
 from cocos.embeddings.options import DEFAULTS, Sampling, fill_options
 from cocos.embeddings.sampling import Batch, select
-from cocos.embeddings.scored import Scores
-from cocos.embeddings.scores import Pairs
+from cocos.embeddings.scores import Pairs, Scores
 from cocos.embeddings.similarities import SYMMETRIC
 from cocos.measures.shared.prepared import Run, prepare
 

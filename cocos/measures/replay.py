@@ -13,7 +13,7 @@ from cocos.checkpoints import Checkpoint
 from cocos.counting.comparisons import DIFFERENCE_LABELS, adjusted, differences
 from cocos.embeddings import Embeddings
 from cocos.embeddings.options import DEFAULTS, Sampling, fill_options, within
-from cocos.embeddings.scored import Scores
+from cocos.embeddings.scores import Scores
 from cocos.measures.count import count
 from cocos.measures.diff import values_of
 from cocos.measures.shared import settings

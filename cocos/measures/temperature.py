@@ -18,7 +18,7 @@ from cocos.checkpoints import Checkpoint
 from cocos.counting import equilibrium, sharpness
 from cocos.embeddings import Embeddings
 from cocos.embeddings.options import DEFAULTS, Sampling, fill_options, tracked
-from cocos.embeddings.scored import Scores
+from cocos.embeddings.scores import Scores
 from cocos.engine import devices
 from cocos.measures.shared import prepared
 from cocos.measures.shared.prepared import FEW_NOTE, Run, drawn_from, prepare

@@ -21,7 +21,7 @@ from cocos.checkpoints.checkpoint import Checkpoint, holding
 from cocos.checkpoints.files import File
 from cocos.checkpoints.formats import embeddings
 from cocos.data import tables
-from cocos.embeddings.scored import NO_BATCHES, Scores
+from cocos.embeddings.scores import NO_BATCHES, Scores
 
 ARRAYS = ("scores", "positive", "negative", "query_group", "candidate_group", "logq", "reference", "grade")
 TABLE_COLUMNS, OPTIONAL_COLUMNS = ("query", "candidate", "score", "label"), ("logq", "reference", "grade")

@@ -24,8 +24,7 @@ from cocos.embeddings import Embeddings, scores
 from cocos.embeddings.options import DEFAULTS, Progress, Sampling, copies, refuse_options, within
 from cocos.embeddings.sampling import Batch, Plan, check_pairs, select
 from cocos.embeddings.sampling import plan as draw_plan
-from cocos.embeddings.scored import Scores
-from cocos.embeddings.scores import NORMALISED_SIDES, Pairs
+from cocos.embeddings.scores import NORMALISED_SIDES, Pairs, Scores
 from cocos.embeddings.similarities import SYMMETRIC
 from cocos.embeddings.stored import Stored
 from cocos.engine import devices, readers

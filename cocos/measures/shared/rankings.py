@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 
 import numpy as np
 
-from cocos.embeddings.scored import Scores
+from cocos.embeddings.scores import Scores
 
 TREC_ORDER = "scores that are equal in float32 are ordered by the name of the candidate, the last one first (trec_eval)"
 
