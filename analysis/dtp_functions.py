@@ -12,7 +12,7 @@ from matplotlib.ticker import FixedLocator, NullLocator
 from analysis import omniglot
 from analysis.proxy_networks import one_thread, trained
 from cocos import losses, measures
-from cocos.embeddings import scores
+from cocos.embeddings import similarities
 
 PUBLISHED = "DeMoor & Prevost 2024, Table III"
 SIZE = (7.0, 4.0)
@@ -96,7 +96,7 @@ def _row(found, held):
     columns = []
     for each, unseen in zip(found, held, strict=True):
         metrics = measures.evaluate(unseen, metric="euclidean", ks=(1,))
-        right = scores.euclidean(each.query, each.candidate).argmax(dim=1) == each.query_group
+        right = similarities.euclidean(each.query, each.candidate).argmax(dim=1) == each.query_group
         average = measures.dtp({"one": [each]})["average"].item()
         columns.append((metrics["R@1"].item(), metrics["NMI"].item(), average, 100 * right.double().mean().item()))
     return list(zip(*columns, strict=True))

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from cocos import Embeddings, Pairs, engine
-from cocos.embeddings import scores
+from cocos.embeddings import similarities
 from cocos.embeddings.sampling import Batch
 from cocos.engine import readers
 from cocos.measures.shared import retrieval
@@ -110,7 +110,7 @@ def trained(
     positive = torch.nn.functional.one_hot(labels).bool()
     networks = _begun(rows.shape[2], positive.shape[1], generators, hidden=hidden, width=width, spread=spread)
     groups = [{"params": networks.layers, "lr": rate}, {"params": [networks.proxy], "lr": proxy_rate}]
-    steps, score = torch.optim.Adam(groups, fused=True), scores.METRICS[loss.metric]
+    steps, score = torch.optim.Adam(groups, fused=True), similarities.METRICS[loss.metric]
     yield networks
     for _ in range(epochs):
         order = torch.stack([torch.randperm(len(labels), generator=each) for each in generators])

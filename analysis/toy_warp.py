@@ -15,7 +15,7 @@ from matplotlib.lines import Line2D
 
 from analysis.proxy_networks import one_thread, trained
 from cocos import losses
-from cocos.embeddings import scores
+from cocos.embeddings import similarities
 
 PUBLISHED = "DeMoor & Prevost 2024, Figs. 9 and 10"
 SIZE = (7.0, 3.7)
@@ -78,7 +78,7 @@ def data():
 def _right(found):
     """Percent of the samples that are nearest to the proxy of their class."""
     return 100 * float(
-        (scores.euclidean(found.query, found.candidate).argmax(dim=1) == found.query_group).double().mean()
+        (similarities.euclidean(found.query, found.candidate).argmax(dim=1) == found.query_group).double().mean()
     )
 
 

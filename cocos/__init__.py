@@ -16,6 +16,7 @@ if TYPE_CHECKING:  # the same names for type checkers, which do not run `__getat
     from cocos.embeddings import marks as marks
     from cocos.embeddings import sampling as sampling
     from cocos.embeddings import scores as scores
+    from cocos.embeddings import similarities as similarities
     from cocos.embeddings import sources as sources
     from cocos.embeddings.scores import Pairs, Scores
     from cocos.measures import count
@@ -69,6 +70,7 @@ _MODULES = {
     "sampling": "cocos.embeddings.sampling",
     "scores": "cocos.embeddings.scores",
     "sharpness": "cocos.counting.sharpness",
+    "similarities": "cocos.embeddings.similarities",
     "sources": "cocos.embeddings.sources",
     "statistics": "cocos.counting.statistics",
     "weights": "cocos.counting.weights",

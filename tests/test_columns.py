@@ -196,7 +196,7 @@ def test_graded_pairs_are_set_against_those_of_a_lower_grade():
         ({"teacher": torch.zeros(4, 9)}, r"teacher: shape \(4, 9\), expected \(4, 4\)"),
         ({"teacher": torch.full((4, 4), torch.inf)}, "teacher: infinity in row"),
         ({"teacher": (torch.zeros(4, 2), torch.zeros(3, 2))}, r"expected \(4, G\) and \(4, G\)"),
-        ({"teacher": "good"}, "teacher: str, expected an array of numbers"),
+        ({"teacher": "good"}, "teacher: str, expected a matrix of numbers"),
         ({"teacher": torch.full((4, 4), torch.nan)}, "teacher: all scores are NaN"),
         ({"teacher": (torch.zeros(4, 2), None)}, "guide_candidate"),
         ({"grades": [1, 2, 3]}, r"grades: shape \(3,\)"),

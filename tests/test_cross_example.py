@@ -9,7 +9,7 @@ import oracles
 from cocos import Embeddings, InputError, Pairs, losses, measures
 from cocos.counting import weights
 from cocos.embeddings import scores as scores_of
-from cocos.embeddings.scores import squared_chord, squared_euclidean
+from cocos.embeddings.similarities import squared_chord, squared_euclidean
 
 CROSS = ("ce_softmax", "ce_nm")
 MINED = ("snm", "ce_nm")

@@ -21,13 +21,13 @@ import taught
 from cocos import Embeddings, InputError, losses, measures, plots, reports, results
 from cocos.cli import app
 from cocos.counting import forces
-from cocos.embeddings import scores
+from cocos.embeddings import scores, similarities
 from cocos.embeddings.sampling import plan
 from cocos.measures.shared import prepared, synthetic_inputs
 from cocos.reports import table
 
 NAMES = cases.KINDS
-METRICS = sorted(scores.METRICS)
+METRICS = sorted(similarities.METRICS)
 REGIMES = ("random", "collapsed", "separated", "duplicates", "anti-aligned", "large norms")
 DIFFERENCES = ("euclidean", "squared_euclidean", "mahalanobis")
 
@@ -52,7 +52,7 @@ def trained(loss, pairs, *rows):
     variance = (pairs.embeddings.candidate_variance,) if loss.metric == "mahalanobis" else ()
     moved = dataclasses.replace(
         pairs,
-        scores=scores.METRICS[loss.metric](query, candidate, *variance),
+        scores=similarities.METRICS[loss.metric](query, candidate, *variance),
         query_norm=query.norm(dim=1),
         candidate_norm=candidate.norm(dim=1),
     )
@@ -256,7 +256,7 @@ def test_a_force_is_the_length_of_a_candidates_own_gradient(metric):
         for c in range(weights.shape[1]):
             x = embeddings.query[q : q + 1].clone().requires_grad_()
             variance = (embeddings.candidate_variance[c : c + 1],) if metric == "mahalanobis" else ()
-            score = scores.METRICS[metric](x, candidate[c : c + 1], *variance)
+            score = similarities.METRICS[metric](x, candidate[c : c + 1], *variance)
             expected[q, c] = torch.autograd.grad((weights[q, c] * score).sum(), x)[0].norm()
     if metric == "chord":  # its slope at distance 0 is that of a rounding error
         weights[0, 2:4] = expected[0, 2:4] = 0

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 import cocos
 from cocos import Embeddings, InputError, Pairs, measures
 from cocos.checkpoints.formats import embeddings as files
-from cocos.embeddings import matrices, scores
+from cocos.embeddings import matrices, scores, similarities
 from cocos.embeddings.sampling import Batch
 
 
@@ -63,10 +63,10 @@ def test_two_captions_of_one_image_in_a_batch_of_pairs(rule, negatives):
     assert pairs.negative.sum(dim=1).tolist() == [negatives, negatives, 3, 3]
 
 
-@pytest.mark.parametrize("metric", scores.METRICS)
+@pytest.mark.parametrize("metric", similarities.METRICS)
 def test_scores_are_their_definition(metric):
     query, candidate, _, _ = sides()
-    found = scores.METRICS[metric](query, candidate)
+    found = similarities.METRICS[metric](query, candidate)
     for i, q in enumerate(query.tolist()):
         for j, c in enumerate(candidate.tolist()):
             inner = math.fsum(a * b for a, b in zip(q, c, strict=True))
@@ -98,7 +98,7 @@ def test_mahalanobis_weighs_each_direction_by_its_variance():
     slow = torch.tensor(
         [[loop(q, c, own) for c, own in zip(candidate, variance, strict=True)] for q in query], dtype=query.dtype
     )
-    torch.testing.assert_close(scores.mahalanobis(query, candidate, variance), slow)
+    torch.testing.assert_close(similarities.mahalanobis(query, candidate, variance), slow)
     labels = torch.arange(len(candidate))
     whole = Embeddings.labelled(query, labels[: len(query)], candidate, labels, variance)
     torch.testing.assert_close(scores.pairs(whole, metric="mahalanobis").scores, slow)
@@ -122,7 +122,7 @@ def test_a_bad_variance_gets_a_sentence(variance, sentence):
 @pytest.mark.parametrize("size", [1e-30, 1e30])
 def test_cosine_survives_extreme_norms_in_float32(size):
     query, candidate, _, _ = sides(dtype=torch.float32)
-    torch.testing.assert_close(scores.cosine(query * size, candidate), scores.cosine(query, candidate))
+    torch.testing.assert_close(similarities.cosine(query * size, candidate), similarities.cosine(query, candidate))
 
 
 def test_a_block_of_queries_is_those_rows():
@@ -174,8 +174,8 @@ def test_embeddings_that_cannot_be_used_are_named(arguments, sentence):
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        ((torch.ones(2), torch.ones(2).bool()), "expected floating point (queries, candidates)"),
-        ((torch.ones(1, 2), torch.ones(1, 2)), "positive: torch.float32 of shape (1, 2), expected bool"),
+        ((torch.ones(2), torch.ones(2).bool()), "expected a floating-point tensor (queries, candidates)"),
+        ((torch.ones(1, 2), torch.ones(1, 2)), "positive: torch.float32 of shape (1, 2), expected a bool tensor"),
         (
             (torch.ones(1, 2), torch.ones(1, 2).bool(), torch.ones(1, 3).bool()),
             "negative: torch.bool of shape (1, 3)",
@@ -200,8 +200,8 @@ def test_pairs_that_cannot_be_used_are_named(arguments, sentence):
 def test_zero_vectors_are_refused_under_cosine_only():
     embeddings = Embeddings(torch.tensor([[0.0], [1.0]]), torch.ones(2, 1))
     with pytest.raises(InputError, match="query: zero vector in row 0"):
-        scores.check(embeddings, "cosine")
-    scores.check(embeddings, "dot")
+        similarities.check(embeddings, "cosine")
+    similarities.check(embeddings, "dot")
 
 
 def test_an_unknown_metric_or_rule_is_named():
@@ -246,13 +246,13 @@ def test_one_pass_over_the_rows_finds_what_is_not_finite_and_what_is_zero(dtype,
     most, least = torch.finfo(dtype).max, torch.finfo(dtype).tiny
     rows[3], rows[7] = most, least
     found = Embeddings(rows, rows.clone(), torch.arange(30), torch.arange(30) + 30)
-    scores.check(found, "cosine")
+    similarities.check(found, "cosine")
     rows[11, 5] = bad
     with pytest.raises(InputError, match=r"candidate: NaN or infinity in row 11 \(of 30\)"):
         Embeddings(rows[:1].expand(30, 8), rows)
     rows[11, 5], rows[23] = 1, 0
     with pytest.raises(InputError, match="candidate: zero vector in row 23"):
-        scores.check(Embeddings(rows[:1].expand(30, 8), rows), "cosine")
+        similarities.check(Embeddings(rows[:1].expand(30, 8), rows), "cosine")
 
 
 def test_what_is_derived_from_rows_is_made_once_and_never_for_other_rows():

@@ -15,7 +15,7 @@ import cocos
 import reference
 from cocos import Embeddings, InputError, measures, reports, results
 from cocos.cli import app
-from cocos.embeddings import scores
+from cocos.embeddings import similarities
 from cocos.measures.shared import retrieval
 from cocos.reports import table
 
@@ -315,7 +315,7 @@ def test_proxies_of_absent_classes_are_distractors():
     proxy_labels = torch.tensor([0, 1, 2, 3, 0, 1, 8, 8, 9])
     samples = proxies[labels] + torch.randn(60, 6, generator=generator)
     data = measures.evaluate(Embeddings.labelled(samples, labels, proxies, proxy_labels), metric="euclidean")
-    score = scores.euclidean(samples.double(), proxies.double())
+    score = similarities.euclidean(samples.double(), proxies.double())
     positive = labels[:, None] == proxy_labels
     for condition, part in (("without", slice(0, 6)), ("with", slice(0, 9))):
         found = values(data, "s2p", condition)

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from cocos import Embeddings, InputError, engine
-from cocos.embeddings import scores
+from cocos.embeddings import similarities
 from cocos.engine import exact, fused
 from cocos.engine.kernel import native, structs
 from cocos.engine.parts import parts_of
@@ -45,7 +45,7 @@ def dense(view):
     side, column = view.sides[0], torch.arange(len(right))
     own = (column >= side.first[:, None]) & (column < side.last[:, None])
     block = [torch.repeat_interleave(torch.from_numpy(edges).diff()) for edges in (view.rows, view.columns)]
-    return scores.METRICS[view.metric](left, right), ~own & (block[0][:, None] == block[1])
+    return similarities.METRICS[view.metric](left, right), ~own & (block[0][:, None] == block[1])
 
 
 def check_counts(view, levels, found):

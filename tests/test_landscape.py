@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 from cocos import Embeddings, InputError, Pairs, losses, measures
 from cocos.cli import app
 from cocos.counting import weights
-from cocos.embeddings import scores
+from cocos.embeddings import similarities
 from cocos.measures.landscape import CurveSoftmax, parse
 
 TABLE_III = ("t", "t^2", "sqrt", "t^1.5", "0.97", "0.5", "1.1", "2")
@@ -40,7 +40,7 @@ def still(monkeypatch):
 
 @pytest.fixture
 def distances():
-    score = scores.euclidean(3 * drawn(40, 3), 3 * drawn(6, 3, seed=1))
+    score = similarities.euclidean(3 * drawn(40, 3), 3 * drawn(6, 3, seed=1))
     positive = torch.zeros_like(score, dtype=torch.bool)
     positive[torch.arange(40), torch.arange(40) % 6] = True
     return Pairs(score, positive)
@@ -267,7 +267,7 @@ def test_the_plane_of_embeddings_holds_what_stands_there(rows, given, still):
         point = torch.as_tensor(mix) @ corners
         loss = losses.load(given.get("loss", "warped_softmax"))
         positive = torch.tensor([[True, False, False]])
-        right = loss(Pairs(scores.METRICS[loss.metric](point[None], corners), positive))
+        right = loss(Pairs(similarities.METRICS[loss.metric](point[None], corners), positive))
         assert float(data["loss"][8, 3]) == pytest.approx(float(right), rel=1e-9)
 
 

@@ -225,7 +225,7 @@ def test_without_groups_and_norms_every_candidate_is_a_class_of_unit_length(name
 @pytest.mark.parametrize("name", NAMES)
 def test_the_class_says_what_it_is(name):
     loss = losses.load(name)
-    assert loss.metric in cocos.scores.METRICS
+    assert loss.metric in cocos.similarities.METRICS
     assert loss.couples in {"query", "batch", "candidate"}
     assert loss.gradient in {"exact", "stop_gradient", "pseudo", "autograd"}
     assert loss.sample in cocos.sampling.SAMPLINGS

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 import cases
 from cocos import Embeddings, Pairs, losses
 from cocos.counting import weights
-from cocos.embeddings import scores
+from cocos.embeddings import scores, similarities
 from cocos.measures.shared import synthetic_inputs
 
 FAR = 40.0  # a negative so far above that the softmax leaves all to it, and the loss is a straight line of the target
@@ -51,7 +51,7 @@ def gradient(loss, seed, unit):
     prepared = F.normalize if unit else torch.clone
     given = synthetic_inputs.embeddings("random", seed)
     given = given.replace(query=prepared(given.query), candidate=prepared(given.candidate))
-    pairs, score = scores.pairs(given, metric=loss.metric), scores.METRICS[loss.metric]
+    pairs, score = scores.pairs(given, metric=loss.metric), similarities.METRICS[loss.metric]
 
     def total(query, candidate):
         query, candidate = prepared(query), prepared(candidate)

@@ -7,7 +7,7 @@ import torch
 
 from cocos import Embeddings, Pairs, losses
 from cocos.counting import weights
-from cocos.embeddings import scores
+from cocos.embeddings import scores, similarities
 from cocos.measures.shared import synthetic_inputs
 
 ON_DISTANCES = (
@@ -63,7 +63,7 @@ def test_identical_embeddings_are_survived(name):
     assert torch.allclose(loss.weight(pairs), weights.autograd(loss, pairs), atol=1e-14)
 
     def total(points):
-        return loss(pairs.with_scores(scores.METRICS[loss.metric](points, points))).sum()
+        return loss(pairs.with_scores(similarities.METRICS[loss.metric](points, points))).sum()
 
     assert torch.func.grad(total)(pairs.embeddings.query).isfinite().all()
 

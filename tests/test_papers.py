@@ -9,7 +9,7 @@ import torch
 
 from cocos import Embeddings, Pairs, losses, measures
 from cocos.counting import conventions, statistics, weights
-from cocos.embeddings import scores
+from cocos.embeddings import similarities
 from cocos.embeddings.sampling import Batch
 from cocos.losses.smoothap import SmoothAP
 
@@ -49,7 +49,7 @@ def score_matrix(data):
         return torch.from_numpy(data["in/scores"])
     if data.get("in/measure_order", 0):
         return torch.from_numpy(data["ref/scores"])
-    return scores.dot(torch.from_numpy(data["in/images"]), torch.from_numpy(data["in/captions"]))
+    return similarities.dot(torch.from_numpy(data["in/images"]), torch.from_numpy(data["in/captions"]))
 
 
 def both_sides(matrix, positive):

@@ -188,7 +188,11 @@ def test_bad_arrays_and_runs_get_one_sentence(tmp_path):
         cocos.open(run, data=judgements(tmp_path, {"other": {"d1": 1}}))
     for name, arrays, why in (
         ("d", {"positive": np.eye(3, 4)[:2]}, r"positive: shape \(2, 4\), expected \(3, 4\)"),
-        ("e", {"positive": np.eye(3, 4), "logq": -np.ones(3)}, r"logq: shape \(3,\), expected \(4,\), one for each"),
+        (
+            "e",
+            {"positive": np.eye(3, 4), "logq": -np.ones(3)},
+            r"logq: shape \(3,\), expected \(4,\), one per candidate",
+        ),
         (
             "f",
             {"positive": np.eye(3, 4), "logq": np.array([-1, -1, 0.2, -1])},

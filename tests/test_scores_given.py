@@ -16,7 +16,7 @@ def both(seed=0):
     rows = [torch.randn(n, 8, generator=random, dtype=torch.float64) for n in (20, 30)]
     groups = torch.arange(20) % 5, torch.arange(30) % 5
     embeddings = cocos.Embeddings(*rows, *groups).single("q2c")
-    return embeddings, cocos.Scores(cocos.scores.cosine(*rows), None, *groups)
+    return embeddings, cocos.Scores(cocos.similarities.cosine(*rows), None, *groups)
 
 
 def ragged(seed=0):
@@ -123,11 +123,11 @@ def test_a_measure_that_needs_vectors_is_refused(measure):
     [
         ({"scores": torch.tensor([[1.0, torch.nan]]), "positive": torch.tensor([[1, 0]])}, "NaN or infinity in row 0"),
         ({"scores": torch.zeros(1, 2), "positive": torch.tensor([[1, 2]])}, "positive: 2, expected True and False"),
-        ({"scores": torch.zeros(1, 2), "positive": torch.tensor([[1, 0, 0]])}, "that of the scores"),
+        ({"scores": torch.zeros(1, 2), "positive": torch.tensor([[1, 0, 0]])}, "as the scores"),
         ({"scores": torch.zeros(1, 2)}, "neither positive nor groups"),
         ({"scores": torch.zeros(2), "positive": torch.zeros(2)}, "expected \\(queries, candidates\\)"),
         ({"scores": torch.zeros(1, 2), "positive": torch.tensor([[1, 0]]), "logq": torch.tensor([0.1, -1])}, "logq"),
-        ({"scores": torch.zeros(2, 2), "logq": torch.tensor([-1.0])}, "one for each candidate"),
+        ({"scores": torch.zeros(2, 2), "logq": torch.tensor([-1.0])}, "one per candidate"),
     ],
 )
 def test_bad_scores_are_refused(arguments, why):

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from cocos import Embeddings, InputError, measures, results
 from cocos.cli import app
-from cocos.embeddings import scores
+from cocos.embeddings import similarities
 from cocos.reports import table
 
 module = sys.modules[measures.verification.__module__]
@@ -33,7 +33,7 @@ def planted(classes=40, each=6, width=12, noise=1.0, seed=0):
 
 def compared(embeddings, metric):
     """Score and label of every pair, each once."""
-    score = scores.METRICS[metric](embeddings.query, embeddings.candidate)
+    score = similarities.METRICS[metric](embeddings.query, embeddings.candidate)
     same = embeddings.query_group[:, None] == embeddings.candidate_group
     kept = torch.ones_like(same)
     if embeddings.shared:
@@ -186,7 +186,7 @@ def test_ten_folds_take_the_threshold_of_the_nine_others():
 
 def test_accuracy_of_a_labelled_set_is_over_folds_of_its_identities():
     embeddings = planted(classes=25, each=4, noise=1.4)
-    score = scores.METRICS["cosine"](embeddings.query, embeddings.query)
+    score = similarities.METRICS["cosine"](embeddings.query, embeddings.query)
     score, label, folds = score.numpy(), embeddings.query_group.numpy(), np.array_split(np.arange(25), 10)
     pairs = []
     for fold in folds:

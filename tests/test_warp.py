@@ -10,7 +10,7 @@ import torch
 
 from cocos import Embeddings, Pairs, losses
 from cocos.counting import statistics, weights
-from cocos.embeddings import scores
+from cocos.embeddings import scores, similarities
 
 PATH = Path(__file__).parent / "data" / "warp2024.npz"
 CASES = {"ir": 13, "eq4": 3, "fr": 4, "boundary": 12, "overflow": 6, "ablation": 1}
@@ -76,7 +76,7 @@ def gradients(loss, data, dtype=torch.float64):
     pairs = pairs_of(data)
 
     def mean(embedding, proxy):
-        return loss(pairs.with_scores(scores.euclidean(embedding, proxy))).mean()
+        return loss(pairs.with_scores(similarities.euclidean(embedding, proxy))).mean()
 
     return torch.func.grad(mean, argnums=(0, 1))(data["in/embeddings"].to(dtype), data["in/proxies"].to(dtype))
 

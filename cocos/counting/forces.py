@@ -10,8 +10,8 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from cocos.embeddings.scores import NORMALISED_SIDES, Pairs, euclidean, length
-from cocos.embeddings.similarities import plus_turned
+from cocos.embeddings.scores import Pairs
+from cocos.embeddings.similarities import NORMALISED_SIDES, euclidean, length, plus_turned
 
 # Maximum number of entries of the differences in memory at once: 8 MiB in float64.
 MAX_DIFFERENCES = 2**20

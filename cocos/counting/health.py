@@ -17,7 +17,8 @@ from torch import Tensor
 from cocos.counting.findings import Finding
 from cocos.counting.forces import gradient, sides
 from cocos.embeddings import Embeddings
-from cocos.embeddings.scores import NORMALISED_SIDES, Pairs, length
+from cocos.embeddings.scores import Pairs
+from cocos.embeddings.similarities import NORMALISED_SIDES, length
 from cocos.losses import Loss
 
 SPREAD_ROWS = 256  # rows of a side, drawn with a fixed seed, of which spread and spectrum are computed
@@ -283,7 +284,7 @@ def side(rows: Tensor, metric: str, which: str, norms: Tensor, places: Tensor) -
 
     Args:
         rows: (N, D).
-        metric: of `cocos.scores.METRICS`.
+        metric: of `cocos.similarities.METRICS`.
         which: `query` or `candidate`.
         norms: (N,) of the rows, as `Embeddings.norms` has them.
         places: (N, 2) of the rows, as `Embeddings.projections` has them.

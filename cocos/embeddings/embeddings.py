@@ -303,7 +303,7 @@ class Embeddings:
     def norms(self) -> tuple[Tensor, Tensor]:
         """Norms of the rows of both sides, (Q,) and (C,), in float32 at least.
 
-        They are inf or 0 where squares leave the range of the dtype; `cocos.scores.length` has the whole range.
+        They are inf or 0 where squares leave the range of the dtype; `cocos.similarities.length` has the whole range.
         """
         return self._norms_and_projections(0)[0], self._norms_and_projections(1)[0]
 

@@ -12,59 +12,44 @@ from cocos.base.errors import InputError, Unfit, nearest, rows
 from cocos.embeddings import UNGIVEN, Embeddings, annotations, marks, sources
 from cocos.embeddings.annotations import Groups
 from cocos.embeddings.sampling import Batch, Plan, check_pairs
-from cocos.embeddings.similarities import (
-    METRICS,
-    NORMALISED_SIDES,
-    angle,
-    check,
-    cosine,
-    cosine_dot,
-    dot,
-    euclidean,
-    length,
-    mahalanobis,
-    squared_chord,
-    squared_euclidean,
-)
-from cocos.embeddings.teachers import Teacher, read_numbers
+from cocos.embeddings.similarities import METRICS, length
+from cocos.embeddings.teachers import Teacher
 
-__all__ = [
-    "METRICS",
-    "NORMALISED_SIDES",
-    "SAME_GROUP",
-    "Pairs",
-    "Scores",
-    "angle",
-    "check",
-    "cosine",
-    "cosine_dot",
-    "dot",
-    "euclidean",
-    "length",
-    "logsumexp",
-    "mahalanobis",
-    "pairs",
-    "softmax",
-    "squared_chord",
-    "squared_euclidean",
-]
+PAIR_MATRICES = ("scores", "positive", "negative", "teacher", "source")  # fields with an entry for each pair
+SAME_GROUP = ("ignore", "negative")
+NO_BATCHES = "each row is a query as it stands, with its own candidates: no batches are drawn from scores"
 
 
 def logsumexp(values: Tensor, mask: Tensor, dim: int | tuple[int, ...] = 1) -> Tensor:
-    """Log of the summed exponentials of the values in the mask, dims kept; -inf where it is empty."""
+    """Return the log of the summed exponentials of the values in the mask, dims kept; -inf if it is empty."""
     return values.masked_fill(~mask, -torch.inf).logsumexp(dim=dim, keepdim=True)
 
 
 def softmax(values: Tensor, mask: Tensor, dim: int | tuple[int, ...] = 1) -> Tensor:
-    """Softmax over the values in the mask, 0 outside of it, and 0 throughout where it is empty."""
+    """Return the softmax over the values in the mask; 0 outside of it, and everywhere if it is empty."""
     if not isinstance(dim, int):
         return torch.where(mask, (values - logsumexp(values, mask, dim)).exp(), 0)
     # The least finite number, not -inf, so that a row without any value in the mask has no NaN, nor has its gradient.
     return values.masked_fill(~mask, torch.finfo(values.dtype).min).softmax(dim) * mask
 
 
-# Fields of `Pairs` with an entry for each pair.
-PAIR_MATRICES = ("scores", "positive", "negative", "teacher", "source")
+def _check_pairs(scores: Tensor, positive: Tensor, negative: Tensor) -> None:
+    """Reject masks that overlap, and scores that are not finite."""
+    overlap = (positive & negative).nonzero()
+    if len(overlap):
+        raise InputError(f"pair {tuple(overlap[0].tolist())} is both positive and negative ({len(overlap)} such pairs)")
+    # A finite sum has only finite terms, and is read much faster.
+    if not scores.sum().isfinite() and not scores.isfinite().all():
+        wrong = (~scores.isfinite()).any(dim=1).nonzero().flatten().tolist()
+        raise InputError(f"scores: NaN or infinity in {rows(wrong)}; leave a pair out with the masks instead")
+
+
+def _check_logq(logq: Tensor) -> None:
+    """Reject sampling probabilities of candidates, (C,) or (Q, C), that are not logarithms."""
+    wrong = (~(logq.isfinite() & (logq <= 0))).nonzero()
+    if len(wrong):
+        value = f"{float(logq[tuple(wrong[0])]):g} of candidate {int(wrong[0, -1])}"
+        raise InputError(f"logq: {value}, expected the log of a probability, finite and at most 0")
 
 
 @dataclass(frozen=True, eq=False)
@@ -108,64 +93,44 @@ class Pairs:
     logq: Tensor | None = None
 
     def __post_init__(self) -> None:
-        for name in ("scores", "positive"):
-            if not isinstance(getattr(self, name), Tensor):
-                raise InputError(f"{name}: {type(getattr(self, name)).__name__}, expected a torch.Tensor")
-        shape = tuple(self.scores.shape)
+        shape = tuple(self.scores.shape) if isinstance(self.scores, Tensor) else ()
         if len(shape) != 2 or 0 in shape or not self.scores.is_floating_point():
-            raise InputError(
-                f"scores: {self.scores.dtype} of shape {shape}, expected floating point (queries, candidates)"
-            )
-        # A finite sum has only finite terms, and is read much faster.
-        if not self.scores.sum().isfinite() and not self.scores.isfinite().all():
-            bad = (~self.scores.isfinite()).any(dim=1).nonzero().flatten().tolist()
-            raise InputError(f"scores: NaN or infinity in {rows(bad)}; leave a pair out with the masks instead")
+            size = f"{self.scores.dtype} of shape {shape}" if shape else type(self.scores).__name__
+            raise InputError(f"scores: {size}, expected a floating-point tensor (queries, candidates)")
         for name in ("positive", "negative"):
+            if name == "negative" and self.negative is None:
+                vars(self)["negative"] = ~self.positive
             mask = getattr(self, name)
-            if mask is None and name == "negative":
-                mask = self.__dict__["negative"] = ~self.positive
-            if not isinstance(mask, Tensor):
-                raise InputError(f"{name}: {type(mask).__name__}, expected a torch.Tensor")
-            if mask.dtype != torch.bool or tuple(mask.shape) != shape:
-                raise InputError(f"{name}: {mask.dtype} of shape {tuple(mask.shape)}, expected bool of shape {shape}")
-        both = (self.positive & self.negative).nonzero()
-        if len(both):
-            raise InputError(f"pair {tuple(both[0].tolist())} is both positive and negative ({len(both)} such pairs)")
-        lists = self.logq is not None and tuple(self.logq.shape) == shape  # each query has its own
-        sizes = {"candidate_group": shape[1], "query_norm": shape[0], "candidate_norm": shape[1]}
-        for name, number in (sizes if lists else sizes | {"logq": shape[1]}).items():
+            if not isinstance(mask, Tensor) or mask.dtype != torch.bool or tuple(mask.shape) != shape:
+                size = f"{mask.dtype} of shape {tuple(mask.shape)}" if isinstance(mask, Tensor) else type(mask).__name__
+                raise InputError(f"{name}: {size}, expected a bool tensor of shape {shape}")
+        _check_pairs(self.scores, self.positive, self.negative)
+        sizes = {"candidate_group": shape[1:], "query_norm": shape[:1], "candidate_norm": shape[1:]}
+        sizes |= {"teacher": shape, "source": shape}
+        if self.logq is not None:
+            sizes["logq"] = shape if self.logq.ndim == 2 else shape[1:]  # of all queries, or of each
+            _check_logq(self.logq)
+        for name, expected in sizes.items():
             values = getattr(self, name)
-            if values is not None and tuple(values.shape) != (number,):
-                raise InputError(f"{name}: shape {tuple(values.shape)}, expected ({number},)")
-        if self.logq is not None and (wrong := (~(self.logq.isfinite() & (self.logq <= 0))).nonzero()).numel():
-            place = int(wrong[0, -1])
-            value = f"{float(self.logq[tuple(wrong[0])]):g} of candidate {place}"
-            raise InputError(f"logq: {value}, expected the log of a probability, finite and at most 0")
-        for name in ("teacher", "source"):
-            values = getattr(self, name)
-            if values is not None and tuple(values.shape) != shape:
-                raise InputError(f"{name}: shape {tuple(values.shape)}, expected {shape}, that of the scores")
+            if values is not None and tuple(values.shape) != expected:
+                raise InputError(f"{name}: shape {tuple(values.shape)}, expected {expected}")
 
     def __repr__(self) -> str:
-        dtype = str(self.scores.dtype).removeprefix("torch.")
         sizes = f"{int(self.positive.sum())} positive, {int(self.negative.sum())} negative"
-        optional = ("candidate_group", "query_norm", "candidate_norm", "embeddings", "teacher", "source", "logq")
-        present = [name for name in optional if getattr(self, name) is not None]
-        more = f", with {', '.join(present)}" if present else ""
-        return f"Pairs(scores={tuple(self.scores.shape)}, {dtype} on {self.scores.device}, {sizes}{more})"
+        return f"Pairs(scores={tuple(self.scores.shape)}, {sizes})"
 
     def slots(self) -> tuple[Tensor, Tensor]:
-        """Columns of the positives of each query, (Q, K) with K >= 1 their largest number, and which are filled."""
+        """Return the columns of the positives of each query, (Q, K) with K >= 1, and a mask of the filled ones."""
         most = max(1, int(self.positive.sum(dim=1).max()))
         place = self.positive.to(torch.int8).argsort(dim=1, descending=True, stable=True)[:, :most]
         return place, self.positive.gather(1, place)
 
     def positives(self) -> Tensor:
-        """Number of positives of each query, at least 1, (Q, 1), in the dtype of the scores."""
+        """Return the number of positives of each query, at least 1, (Q, 1), in the dtype of the scores."""
         return self.positive.sum(dim=1, keepdim=True).clamp(min=1).to(self.scores.dtype)
 
     def classes(self) -> tuple[Tensor, int]:
-        """Class of each pair, (Q, C), and the number of classes; the last class is each query's own.
+        """Return the class of each pair, (Q, C), and the number of classes; the last class is each query's own.
 
         The positives of a query are its own class. Its other candidates have the classes of `candidate_group`; without
         groups each is a class of its own.
@@ -178,33 +143,36 @@ class Pairs:
         return torch.where(self.positive, positive_class, columns), positive_class + 1
 
     def norms(self) -> tuple[Tensor, Tensor]:
-        """Norms of the queries, (Q, 1), and of the candidates, (1, C); 1 where they are not given."""
+        """Return the norms of the queries, (Q, 1), and of the candidates, (1, C); 1 by default."""
         query, candidate = (self.scores.new_ones(number) for number in self.scores.shape)
         query = query if self.query_norm is None else self.query_norm
         candidate = candidate if self.candidate_norm is None else self.candidate_norm
         return query[:, None], candidate[None, :]
 
     def flip(self) -> "Pairs":
-        """The same pairs with queries and candidates exchanged; not checked again.
+        """Return the same pairs with queries and candidates exchanged; not checked again.
 
         Raises:
             TypeError: the pairs have no embeddings, which contain the groups of the queries.
-            InputError: they have a logq that their embeddings do not have: it says nothing of queries.
+            InputError: they have a logq that their embeddings lack, so that it describes the candidates alone.
         """
         if self.embeddings is None:
-            raise TypeError("pairs.embeddings is None: give the rows that were scored, as cocos.scores.pairs does")
+            raise TypeError("pairs.embeddings: None, expected the scored rows, as cocos.scores.pairs sets them")
         if self.logq is not None and self.embeddings.logq is None:
-            raise InputError("logq: it says how candidates are sampled; leave it out of pairs whose candidates ask")
-        turned = self.embeddings.flip()
-        norms = {"query_norm": self.candidate_norm, "candidate_norm": self.query_norm}
+            raise InputError("logq: it describes the sampling of candidates; leave it out of pairs that are flipped")
+        embeddings = self.embeddings.flip()
         matrices = {name: getattr(self, name) for name in PAIR_MATRICES}
-        exchanged = {name: None if values is None else values.T.contiguous() for name, values in matrices.items()}
-        logq = None if turned.logq is None else turned.logq.to(self.scores.dtype)
-        shared_fields = norms | {"candidate_group": turned.candidate_group, "logq": logq}
-        return self.unchecked(embeddings=turned, **shared_fields, **exchanged)
+        return self.unchecked(
+            embeddings=embeddings,
+            query_norm=self.candidate_norm,
+            candidate_norm=self.query_norm,
+            candidate_group=embeddings.candidate_group,
+            logq=None if embeddings.logq is None else embeddings.logq.to(self.scores.dtype),
+            **{name: None if values is None else values.T.contiguous() for name, values in matrices.items()},
+        )
 
     def first(self, number: int) -> "Pairs":
-        """The same pairs of the first queries, with all of their candidates; not checked again."""
+        """Return the pairs of the first queries, with all of their candidates; not checked again."""
         if len(self.scores) <= number:
             return self
         part = self.part(slice(number), slice(None))
@@ -215,13 +183,13 @@ class Pairs:
         return part.unchecked(embeddings=self.embeddings.rows(query, candidate))
 
     def narrow(self) -> "Pairs":
-        """The candidates of the batch alone, without the columns of further directions; not checked again."""
+        """Return the pairs without the columns of further directions; not checked again."""
         if self.embeddings is None or len(self.embeddings.candidate) == self.scores.shape[1]:
             return self
         return self.part(slice(None), slice(len(self.embeddings.candidate)))
 
     def part(self, queries: slice | Tensor, candidates: slice | Tensor) -> "Pairs":
-        """Some queries and some candidates, by slices or in the order of their places; the embeddings stay whole."""
+        """Select queries and candidates by slices or indices; the embeddings are unchanged."""
         every = slice(None)
         places = dict.fromkeys(PAIR_MATRICES, (queries, candidates)) | {
             "query_norm": (queries, None),
@@ -236,21 +204,17 @@ class Pairs:
         return self.unchecked(**parts)
 
     def with_scores(self, scores: Tensor, query_norm: Tensor | None = None) -> "Pairs":
-        """The same pairs with other scores (and query norms), of the same shape; not checked, for torch.func."""
+        """Replace the scores (and query norms) by others of the same shape; not checked, for torch.func."""
         return self.unchecked(scores=scores, **({} if query_norm is None else {"query_norm": query_norm}))
 
-    def with_negative(self, negative: Tensor) -> "Pairs":
-        """The same pairs of which other pairs are negative, (Q, C) bool; not checked, for torch.func."""
-        return self.unchecked(negative=negative)
-
     def unchecked(self, **values: Any) -> "Pairs":
-        """The same pairs with other values of some fields; not checked, for torch.func."""
+        """Replace fields; not checked, for torch.func."""
         pairs = object.__new__(Pairs)
         pairs.__dict__.update(self.__dict__ | values)
         return pairs
 
     def cross_entropy(self, logits: Tensor, negative: Tensor | None = None) -> Tensor:
-        r"""Cross-entropy of each positive against all negatives, summed over the positives of a query, (Q,), in nats.
+        r"""Return the cross-entropy of each positive against all negatives, summed over positives, (Q,), in nats.
 
         .. math:: \sum_{p \in P} -\log \frac{e^{z_p}}{e^{z_p} + \sum_{n \in N} e^{z_n}}
 
@@ -265,7 +229,7 @@ class Pairs:
         return torch.where(self.positive, terms, 0).sum(dim=1)
 
     def residual(self, logits: Tensor, negative: Tensor | None = None) -> Tensor:
-        r"""Closed form of ∂ Σ cross-entropy / ∂ logits, (Q, C): softmax minus target where there is one positive.
+        r"""Return ∂ Σ cross-entropy / ∂ logits, (Q, C): softmax minus target if there is one positive.
 
         With :math:`m_p` the probability that positive p leaves to the negatives: positives :math:`-m_p`, negatives
         :math:`(\sum_p m_p) \, \mathrm{softmax}_N(z)`. Each row sums to zero.
@@ -276,7 +240,10 @@ class Pairs:
         return missing.sum(dim=1, keepdim=True) * torch.where(negative, (logits - total).exp(), 0) - missing
 
     def hinge(self, margin: float) -> Tensor:
-        r"""Hinges of all triplets of a query, (Q,): :math:`\sum_{p \in P} \sum_{n \in N} [\alpha - s_p + s_n]_+`."""
+        r"""Return the summed hinges of all triplets of a query, (Q,).
+
+        .. math:: \sum_{p \in P} \sum_{n \in N} [\alpha - s_p + s_n]_+
+        """
         total = self.scores.new_zeros(self.scores.shape[0])
         for index, filled in zip(*(part.split(1, dim=1) for part in self.slots()), strict=True):
             terms = (margin - self.scores.gather(1, index) + self.scores).relu()
@@ -284,7 +251,7 @@ class Pairs:
         return total
 
     def violations(self, margin: float) -> Tensor:
-        r"""Closed form of ∂ Σ hinge / ∂ score, (Q, C), whole numbers; a tie does not count.
+        r"""Return ∂ Σ hinge / ∂ score, (Q, C), integers; a tie does not count.
 
         :math:`w_n = \#\{p : s_p - s_n < \alpha\}`, :math:`w_p = -\#\{n : s_p - s_n < \alpha\}`, counted with two
         sorts a query, so that no (positive, negative) pair is ever listed.
@@ -299,11 +266,6 @@ class Pairs:
         push = torch.where(self.negative, violated, 0)
         pull = torch.where(self.positive, violators, 0)
         return (push - pull).to(scores.dtype)
-
-
-# Queries alone ask: a score is nobody's but theirs.
-DIRECTION = "q2c"
-NO_BATCHES = "each row is a query as it stands, with its own candidates: no batches are drawn from scores"
 
 
 @dataclass(frozen=True, eq=False)
@@ -360,73 +322,53 @@ class Scores:
     marks: dict[str, Any] | None = None
 
     def __post_init__(self) -> None:
-        scores = read_numbers("scores", self.scores)
+        scores = annotations.as_tensor("scores", self.scores, "an array of numbers")
         scores = scores if scores.is_floating_point() else scores.double()
         if scores.ndim != 2 or 0 in scores.shape:
             raise InputError(f"scores: shape {tuple(scores.shape)}, expected (queries, candidates)")
-        shape, device = (scores.shape[0], scores.shape[1]), scores.device
-        positive = self._positives(shape).to(device)
-        negative = ~positive if self.negative is None else _mask("negative", self.negative, shape).to(device)
-        overlap = positive & negative
-        if overlap.any():
-            raise InputError(f"pair {tuple(overlap.nonzero()[0].tolist())} is both positive and negative")
-        taking_part = positive | negative
-        if bad := (taking_part & ~scores.isfinite()).any(dim=1).nonzero().flatten().tolist():
-            raise InputError(f"scores: NaN or infinity in {rows(bad)}; leave a pair out with the masks instead")
-        values: dict[str, Any] = {"scores": torch.where(taking_part, scores, 0)}
-        values |= {"positive": positive, "negative": negative}
-        for name in ("reference", "grade", "candidate_index"):
+        shape, values = (scores.shape[0], scores.shape[1]), dict[str, Any]()
+        for name in ("reference", "grade", "candidate_index", "positive", "negative", "unlisted", "logq"):
             if getattr(self, name) is not None:
-                values[name] = read_numbers(name, getattr(self, name)).to(device)
-                if tuple(values[name].shape) != shape:
+                values[name] = annotations.as_tensor(name, getattr(self, name), "an array of numbers").to(scores.device)
+                if name not in {"unlisted", "logq"} and tuple(values[name].shape) != shape:
                     raise InputError(f"{name}: shape {tuple(values[name].shape)}, expected {shape}, as the scores")
-        if self.unlisted is not None:
-            values["unlisted"] = read_numbers("unlisted", self.unlisted).to(device)
-        if self.logq is not None:
-            values["logq"] = self._checked_logq(shape, values.get("candidate_index")).to(scores)
-        self.__dict__.update(values, notes=tuple(self.notes), marks=marks.each(self.marks, *shape))
-        if not positive.any():
+        for name in values.keys() & {"positive", "negative"}:
+            if ((values[name] != 0) & (values[name] != 1)).any():
+                raise InputError(f"{name}: {values[name].max().item():g}, expected True and False, or 1 and 0")
+            values[name] = values[name].bool()
+        if "positive" not in values:
+            if self.query_group is None and self.candidate_group is None and shape[0] != shape[1]:
+                raise InputError(
+                    f"scores of {shape[0]} queries and {shape[1]} candidates, and neither positive nor groups: give "
+                    "positive (queries, candidates), or query_group and candidate_group"
+                )
+            query, candidate = annotations.both_groups(self.query_group, self.candidate_group, *shape)
+            values |= {"query_group": query, "candidate_group": candidate}
+            values["positive"] = (query[:, None] == candidate[None, :]).to(scores.device)
+        elif self.query_group is not None or self.candidate_group is not None:
+            raise InputError("positive and groups both define the matching pairs; give one of them")
+        values.setdefault("negative", ~values["positive"])
+        values["scores"] = torch.where(values["positive"] | values["negative"], scores, 0)
+        _check_pairs(values["scores"], values["positive"], values["negative"])
+        if "logq" in values:
+            number = int(values["candidate_index"].max()) + 1 if "candidate_index" in values else shape[1]
+            if values["logq"].ndim != 1 or len(values["logq"]) < number:
+                raise InputError(f"logq: shape {tuple(values['logq'].shape)}, expected ({number},), one per candidate")
+            _check_logq(values["logq"])
+            values["logq"] = values["logq"].to(scores)
+        vars(self).update(values, notes=tuple(self.notes), marks=marks.each(self.marks, *shape))
+        lonely = (~self.positive.any(dim=1)).nonzero().flatten().tolist()
+        if len(lonely) == len(scores):
             raise Unfit("no query has any positive: no pair is labelled 1")
-        has_positive = positive.any(dim=1)
-        if self.unlisted is None and not has_positive.all():
-            lonely = (~has_positive).nonzero().flatten().tolist()
+        if lonely and self.unlisted is None:
             raise Unfit(f"query without any positive: {rows(lonely)}; remove it or give it a positive")
-
-    def _positives(self, shape: tuple[int, int]) -> Tensor:
-        """The mask of the positives: as it is given, by groups, or the diagonal."""
-        if self.positive is not None:
-            if self.query_group is not None or self.candidate_group is not None:
-                raise InputError("positive and groups both say which pairs match; give one of them")
-            return _mask("positive", self.positive, shape)
-        if self.query_group is None and self.candidate_group is None and shape[0] != shape[1]:
-            raise InputError(
-                f"scores of {shape[0]} queries and {shape[1]} candidates, and neither positive nor groups: give "
-                "positive (queries, candidates), or query_group and candidate_group"
-            )
-        query, candidate = annotations.both_groups(self.query_group, self.candidate_group, *shape)
-        self.__dict__.update(query_group=query, candidate_group=candidate)
-        return query[:, None] == candidate[None, :]
-
-    def _checked_logq(self, shape: tuple[int, int], index: Tensor | None) -> Tensor:
-        """The log-probabilities of the candidates, (candidates,)."""
-        logq = read_numbers("logq", self.logq)
-        number = shape[1] if index is None else int(index.max()) + 1
-        if logq.ndim != 1 or len(logq) < number or (index is None and len(logq) != number):
-            raise InputError(f"logq: shape {tuple(logq.shape)}, expected ({number},), one for each candidate")
-        if (wrong := (~(logq.isfinite() & (logq <= 0))).nonzero()).numel():
-            place = int(wrong[0, 0])
-            value = f"{float(logq[place]):g} of candidate {place}"
-            raise InputError(f"logq: {value}, expected the log of a probability, finite and at most 0")
-        return logq
 
     def __repr__(self) -> str:
         sizes = f"{int(self.positive.sum())} positive, {int(self.negative.sum())} negative"
-        present = [name for name in ("reference", "grade", "logq", "names") if getattr(self, name) is not None]
-        more = f", with {', '.join(present)}" if present else ""
-        return f"Scores({tuple(self.scores.shape)}, {sizes}{more})"
+        return f"Scores({tuple(self.scores.shape)}, {sizes})"
 
-    # What a run asks of its source: a query is the row of its scores.
-    directions = (DIRECTION,)
+    # What a run reads of its source: a query is the row of its scores, and each query has one direction.
+    directions = ("q2c",)
     shared = proxies = is_queued = False
     negatives = candidate_negatives = candidate_variance = grades = pictures = queue = None
     metric = "given"  # name of the scores
@@ -463,19 +405,16 @@ class Scores:
         note = (f"{left} of {len(self.scores)} queries have no positive in their list and take no part",)
         return Plan((Batch(asking, places, paired=False),), "groups", len(asking), note if left else (), (), "keep")
 
-    def unchanged(self) -> None:
-        """Scores are held in memory."""
-
     def single(self, direction: str) -> "Scores":
-        """The same scores: there is one direction."""
+        """Return the scores, which have one direction."""
         return self
 
     def marked(self, labels: dict[str, Any] | None) -> "Scores":
-        """Give the pairs other marks, by their names."""
+        """Replace the marks of pairs, by their names."""
         return self.unchecked(marks=marks.each(labels, *self.scores.shape))
 
     def to(self, device: torch.device | str | None = None, dtype: torch.dtype | None = None) -> "Scores":
-        """Move to another device or dtype; the same object where nothing changes."""
+        """Move to another device or dtype; the same object if nothing changes."""
         scores = self.scores.to(device, dtype)
         if scores is self.scores:
             return self
@@ -484,21 +423,17 @@ class Scores:
         return self.unchecked(**moved | {"scores": scores})
 
     def unchecked(self, **values: Any) -> "Scores":
-        """The same scores with other values of some fields, without a second check."""
+        """Replace fields without a second check."""
         scores = object.__new__(Scores)
         scores.__dict__.update({field.name: getattr(self, field.name) for field in fields(self)} | values)
         return scores
 
     def candidates(self, query_index: Tensor, places: Tensor) -> Tensor:
-        """Number of the candidates at some places of the lists of some queries, (n,) from (n,) and (n,)."""
+        """Return the numbers of the candidates at places in the lists of queries, (n,) from (n,) and (n,)."""
         return places if self.candidate_index is None else self.candidate_index[query_index, places]
 
     def pairs(self, query_index: Tensor) -> Pairs:
-        """Make the input of a loss of some queries.
-
-        Args:
-            query_index: (q,) their rows.
-        """
+        """Return the input of a loss for queries by their rows, (q,)."""
         logq, teacher = self.logq, self.grade if self.reference is None else self.reference
         if logq is not None and self.candidate_index is not None:
             logq = logq[self.candidate_index[query_index].clamp(min=0)]
@@ -510,22 +445,6 @@ class Scores:
             teacher=teacher if teacher is None else teacher[query_index].to(self.scores.dtype),
             logq=logq if logq is None else logq.to(self.scores.dtype),
         )
-
-
-def _mask(name: str, values: Any, shape: tuple[int, int]) -> Tensor:
-    """A mask of pairs, bool, from one or from labels 0 and 1."""
-    mask = torch.as_tensor(values)
-    if tuple(mask.shape) != shape:
-        raise InputError(f"{name}: shape {tuple(mask.shape)}, expected {shape}, that of the scores")
-    if mask.dtype != torch.bool:
-        wrong = mask[(mask != 0) & (mask != 1)]
-        if len(wrong):
-            raise InputError(f"{name}: {wrong[0].item():g}, expected True and False, or 1 and 0")
-        mask = mask.bool()
-    return mask
-
-
-SAME_GROUP = ("ignore", "negative")
 
 
 def pairs(
@@ -581,7 +500,14 @@ def pairs(
     if graded and embeddings.grades is not None:
         return _with_graded_pairs(embeddings, batch, query_index, metric)
     part = embeddings.rows(query_index, batch.candidate_index)
-    positive, negative = matched(embeddings, batch, block or slice(None), same_group)
+    same = part.query_group[:, None] == part.candidate_group[None, :]
+    if batch.paired:
+        place = torch.arange(len(batch.candidate_index), device=same.device)
+        positive = place[: len(batch.query_index)][block or slice(None)][:, None] == place[None, :]
+        negative = ~positive if same_group == "negative" else ~(same | positive)
+    else:
+        is_itself = embeddings.shared & (query_index[:, None] == batch.candidate_index[None, :])
+        positive, negative = same & ~is_itself, ~same
     variance, teacher = (part.candidate_variance,) if metric == "mahalanobis" else (), embeddings.teacher
     sourced = batch.extra > 0 or embeddings.negatives is not None
     batch_pairs = Pairs(
@@ -596,70 +522,91 @@ def pairs(
         source=sources.of_candidates(embeddings, batch, query_index) if sourced else None,
         logq=None if part.logq is None else part.logq.to(part.query.dtype),
     )
-    if len(directions) == 1:
-        return batch_pairs
     ungrouped = batch.paired and same_group == "negative"
-    blocks = sources.others(embeddings, batch, query_index, positive, directions, METRICS[metric], ungrouped=ungrouped)
-    return _with_columns(batch_pairs, blocks)
+    further = [
+        _score_direction(embeddings, batch, query_index, positive, direction, metric, ungrouped=ungrouped)
+        for direction in directions[1:]
+    ]
+    return _join_columns(batch_pairs, further) if further else batch_pairs
 
 
-def matched(embeddings: Any, batch: Batch, block: slice, same_group: str) -> tuple[Tensor, Tensor]:
-    """Which candidates of a batch are positives, and which negatives, of some of its queries, (q, c) bool each.
+def _score_direction(
+    embeddings: Embeddings,
+    batch: Batch,
+    query_index: Tensor,
+    positive: Tensor,
+    direction: str,
+    metric: str,
+    *,
+    ungrouped: bool,
+) -> Pairs:
+    """Score the columns of a further direction for some queries of a batch.
+
+    `query-query`: other queries. `candidate-query`: all queries of the batch, scored with the query's positive; its own
+    score occurs there again, as a positive, since the published denominators have it twice. `candidate-candidate`:
+    candidates scored with the query's positive, without the query's own. A query with several positives takes the
+    first; one without any has no scores of its positive. A row that is a query several times is listed as often as the
+    flipped batch has it as a candidate.
 
     Args:
-        embeddings: the whole set, or another source with `query_group`, `candidate_group` and `shared`.
-        batch: the rows seen together.
-        block: these queries of the batch.
-        same_group: as in `pairs`.
+        embeddings: the whole set.
+        batch: the rows that are scored together.
+        query_index: (q,) some of its queries.
+        positive: (q, c) bool, positives among the candidates of the batch.
+        direction: one of `sources.DIRECTIONS`.
+        metric: of the scores.
+        ungrouped: rows of one group are negatives of each other; otherwise they take no part.
     """
-    query, candidate = batch.query_index[block], batch.candidate_index
-    same = embeddings.query_group[query][:, None] == embeddings.candidate_group[candidate][None, :]
-    if batch.paired:
-        place = torch.arange(len(candidate), device=same.device)
-        positive = place[: len(batch.query_index)][block][:, None] == place[None, :]
-        return positive, ~positive if same_group == "negative" else ~(same | positive)
-    if embeddings.shared:
-        return same & (query[:, None] != candidate[None, :]), ~same
-    return same, ~same
-
-
-def _with_columns(pairs: Pairs, blocks: Sequence[sources.Block]) -> Pairs:
-    """Set the columns of further directions beside those of the candidates."""
-    source = pairs.source
-    if source is None:
-        source = torch.zeros_like(pairs.positive, dtype=torch.int8)
-    of_query = [torch.full_like(block.positive, block.source, dtype=torch.int8) for block in blocks]
-    columns: dict[str, Any] = {
-        name: torch.cat([getattr(pairs, name), *(getattr(block, name) for block in blocks)], dim=1)
-        for name in ("scores", "positive", "negative")
-    }
-    if pairs.teacher is not None:
-        columns["teacher"] = torch.cat(
-            [pairs.teacher, *(block.teacher for block in blocks if block.teacher is not None)], 1
-        )
-    if pairs.logq is not None:  # columns of further directions are no samples of a catalogue
-        columns["logq"] = torch.cat([pairs.logq, *(pairs.logq.new_zeros(block.positive.shape[1]) for block in blocks)])
-    groups, norms = [block.group for block in blocks], [length(block.rows) for block in blocks]
-    return replace(
-        pairs,
-        **columns,
-        source=torch.cat([source, *of_query], dim=1),
-        candidate_group=torch.cat([ids for ids in (pairs.candidate_group, *groups) if ids is not None]),
-        candidate_norm=torch.cat([norm for norm in (pairs.candidate_norm, *norms) if norm is not None]),
+    place = sources.SOURCES.index(direction)
+    asking, asked = sources.TABLE[place].asking, sources.TABLE[place].asked
+    partner, has_positive = batch.candidate_index[positive.int().argmax(dim=1)], positive.any(dim=1, keepdim=True)
+    groups = {"query": embeddings.query_group, "candidate": embeddings.candidate_group}
+    matrices = {"query": embeddings.query, "candidate": embeddings.candidate}
+    scored = query_index if asking == "query" else partner
+    columns = batch.flip().partners if asked == "query" else batch.candidate_index
+    # The row itself, or else its query's own, which is then numbered as `query_index`.
+    is_own = (scored if asking == asked else query_index)[:, None] == columns
+    is_positive = is_own & has_positive if place == sources.CANDIDATE_QUERY else torch.zeros_like(is_own)
+    if not ungrouped:
+        is_own = is_own | (groups[asking][scored][:, None] == groups[asked][columns])
+    if asking == asked == "candidate":
+        is_own = is_own | (sources.of_candidates(embeddings, batch, query_index) == sources.OWN_HARD)
+    column_rows, teacher = matrices[asked][columns], embeddings.teacher
+    return Pairs(
+        METRICS[metric](matrices[asking][scored], column_rows),
+        is_positive,
+        ~is_own if asking == "query" else ~is_own & has_positive,
+        candidate_group=groups[asked][columns],
+        candidate_norm=length(column_rows),
+        teacher=teacher and teacher.scores(asking, scored, asked, columns),
+        source=torch.full_like(is_own, place, dtype=torch.int8),
     )
 
 
+def _join_columns(first: Pairs, further: Sequence[Pairs]) -> Pairs:
+    """Append the columns of further directions to the pairs of a batch."""
+    if first.source is None:
+        first = first.unchecked(source=torch.zeros_like(first.positive, dtype=torch.int8))
+    if first.logq is not None:  # columns of further directions are not sampled from a catalogue
+        further = [part.unchecked(logq=first.logq.new_zeros(part.scores.shape[1])) for part in further]
+    columns = {}
+    for name in (*PAIR_MATRICES, "candidate_group", "candidate_norm", "logq"):
+        values = [getattr(part, name) for part in (first, *further)]
+        if values[0] is not None:
+            columns[name] = torch.cat(values, dim=-1)
+    return replace(first, **columns)
+
+
 def _with_graded_pairs(embeddings: Embeddings, batch: Batch, query_index: Tensor, metric: str) -> Pairs:
-    """Set graded pairs against those of a lower grade, (q, n)."""
+    """Score graded pairs against pairs of a lower grade, (q, n)."""
     query, index = embeddings.query[batch.query_index], batch.candidate_index[: len(batch.query_index)]
     candidate, grades = embeddings.candidate[index], cast(Tensor, embeddings.grades)
     score = torch.cat([METRICS[metric](a[None], b[None])[0] for a, b in zip(query, candidate, strict=True)])
-    mine, all_ = grades[query_index], grades[batch.query_index]
     positive = query_index[:, None] == batch.query_index
     return Pairs(
         score.expand(len(query_index), -1),
         positive,
-        (all_ < mine[:, None]) & ~positive,
+        (grades[batch.query_index] < grades[query_index][:, None]) & ~positive,
         candidate_group=embeddings.candidate_group[index],
         query_norm=length(embeddings.query[query_index]),
         candidate_norm=length(candidate),

@@ -65,7 +65,7 @@ def angle(query: Tensor, candidate: Tensor) -> Tensor:
     Source: Li & Li 2023, AnglE-optimized Text Embeddings, arXiv:2309.12871, eqs. 4-6.
 
     Examples:
-        >>> cocos.scores.angle(torch.tensor([[1.0, 0.0]]), torch.tensor([[1.0, 0.0], [1.0, 1.0]]))
+        >>> cocos.similarities.angle(torch.tensor([[1.0, 0.0]]), torch.tensor([[1.0, 0.0], [1.0, 1.0]]))
         tensor([[1., 0.]])
     """
     return (plus_turned(unit(query)) @ unit(candidate).T).abs()
@@ -96,7 +96,7 @@ def squared_chord(query: Tensor, candidate: Tensor) -> Tensor:
     """Minus the squared Euclidean distances of unit rows, 2 cosine - 2, (Q, C). Not defined for zero vectors.
 
     Examples:
-        >>> cocos.scores.squared_chord(torch.tensor([[3.0, 0.0]]), torch.tensor([[1.0, 0.0], [0.0, 2.0]]))
+        >>> cocos.similarities.squared_chord(torch.tensor([[3.0, 0.0]]), torch.tensor([[1.0, 0.0], [0.0, 2.0]]))
         tensor([[-0.0000, -2.0000]])
     """
     return squared_euclidean(unit(query), unit(candidate))

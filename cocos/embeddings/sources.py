@@ -5,7 +5,7 @@ scores that other queries give to its positive, and against candidates that are 
 arXiv:2308.03281). Each of these directions is a block of columns beside the candidates, and each column has a source.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,7 +13,6 @@ import torch
 from torch import Tensor
 
 from cocos.base.errors import InputError
-from cocos.embeddings import Embeddings
 from cocos.embeddings.sampling import Batch
 
 
@@ -59,30 +58,6 @@ SOURCES = tuple(row.name for row in TABLE)
 # Places of the sources in the table.
 IN_BATCH, OWN_HARD, OTHERS_HARD, QUERY_QUERY, CANDIDATE_QUERY, CANDIDATE_CANDIDATE, QUEUE = range(len(TABLE))
 DIRECTIONS = tuple(dict.fromkeys(row.direction for row in TABLE))
-Score = Callable[[Tensor, Tensor], Tensor]
-
-
-@dataclass(frozen=True, eq=False)
-class Block:
-    """Columns of one direction, beside the candidates of some queries.
-
-    Args:
-        scores: (q, n).
-        positive: (q, n) bool.
-        negative: (q, n) bool.
-        source: place of the direction among the sources.
-        group: (n,) groups of the rows that are the columns.
-        rows: (n, D) these rows.
-        teacher: (q, n) scores of a teacher, or None.
-    """
-
-    scores: Tensor
-    positive: Tensor
-    negative: Tensor
-    source: int
-    group: Tensor
-    rows: Tensor
-    teacher: Tensor | None
 
 
 def check(directions: Sequence[str]) -> None:
@@ -116,62 +91,3 @@ def of_candidates(embeddings: Any, batch: Batch, query_index: Tensor) -> Tensor:
     if embeddings.queue is not None:
         source[:, embeddings.queue[index]] = QUEUE
     return source
-
-
-def others(
-    embeddings: Embeddings,
-    batch: Batch,
-    query_index: Tensor,
-    positive: Tensor,
-    directions: Sequence[str],
-    score: Score,
-    *,
-    ungrouped: bool,
-) -> list[Block]:
-    """Score the further directions of some queries of a batch.
-
-    `query-query`: other queries. `candidate-query`: what every query of the batch scores with the query's positive; its
-    own score stands there again, as a positive, since the published denominators have it twice. `candidate-candidate`:
-    candidates scored with the query's positive, without those that belong to the query. A query with several positives
-    takes the first; one without any has no scores of its positive. One that asks several times is listed as often as
-    the flipped batch has it as a candidate.
-
-    Args:
-        embeddings: the whole set.
-        batch: the rows seen together.
-        query_index: (q,) some of its queries.
-        positive: (q, c) bool, positives among the candidates of the batch.
-        directions: some of `DIRECTIONS`; the first is left out here.
-        score: scores of rows with rows, of the metric of the loss.
-        ungrouped: rows of one group are negatives of each other; otherwise they take no part.
-    """
-    partner, has_positive = batch.candidate_index[positive.int().argmax(dim=1)], positive.any(dim=1, keepdim=True)
-    ids = {"query": embeddings.query_group, "candidate": embeddings.candidate_group}
-    matrices = {"query": embeddings.query, "candidate": embeddings.candidate}
-    listed = {"query": batch.flip().partners, "candidate": batch.candidate_index}
-    blocks = []
-    for place in map(SOURCES.index, directions[1:]):
-        asking, asked = TABLE[place].asking, TABLE[place].asked
-        asks = query_index if asking == "query" else partner
-        # The row itself, or else its query's own: what asks is then numbered as `query_index`. A third side, with ids,
-        # rows and places of its own, must say here which of them are the query's.
-        is_own = (asks if asking == asked else query_index)[:, None] == listed[asked]
-        is_positive = is_own & has_positive if place == CANDIDATE_QUERY else torch.zeros_like(is_own)
-        if not ungrouped:
-            is_own = is_own | (ids[asking][asks][:, None] == ids[asked][listed[asked]])
-        if asking == asked == "candidate":
-            is_own = is_own | (of_candidates(embeddings, batch, query_index) == OWN_HARD)
-        negative = ~is_own if asking == "query" else ~is_own & has_positive
-        rows, teacher = matrices[asked][listed[asked]], embeddings.teacher
-        blocks.append(
-            Block(
-                score(matrices[asking][asks], rows),
-                is_positive,
-                negative,
-                place,
-                ids[asked][listed[asked]],
-                rows,
-                teacher and teacher.scores(asking, asks, asked, listed[asked]),
-            )
-        )
-    return blocks

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from cocos.base.errors import InputError, rows
+from cocos.embeddings.annotations import as_tensor
 
 SIDES = ("query", "candidate")
 
@@ -64,20 +65,9 @@ class Teacher:
         return Teacher(None if self.matrix is None else self.matrix.to(like), guide)
 
 
-def read_numbers(name: str, values: Any) -> Tensor:
-    """Read real numbers of any shape."""
-    try:
-        numbers: Tensor = torch.as_tensor(values)
-    except (TypeError, ValueError, RuntimeError):
-        raise InputError(f"{name}: {type(values).__name__}, expected an array of numbers") from None
-    if numbers.is_complex() or numbers.dtype == torch.bool:
-        raise InputError(f"{name}: dtype {numbers.dtype}, expected numbers")
-    return numbers
-
-
 def _read_matrix(name: str, values: Any) -> Tensor:
     """Read a floating-point matrix."""
-    matrix = read_numbers(name, values)
+    matrix = as_tensor(name, values, "a matrix of numbers")
     if matrix.ndim != 2 or 0 in matrix.shape:
         raise InputError(f"{name}: {matrix.dtype} of shape {tuple(matrix.shape)}, expected a matrix of numbers")
     return matrix if matrix.is_floating_point() else matrix.double()

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from cocos.embeddings import scores
+from cocos.embeddings import similarities
 from cocos.engine import devices
 from cocos.engine.kernel import structs
 
@@ -93,4 +93,4 @@ def lengths(matrix: Tensor, order: Tensor, origin: Tensor | None = None) -> Tens
             return found.sqrt_()
     size = max(1, FLOAT64_AT_ONCE // matrix.shape[1])
     rows = (matrix[part].double() for part in order.split(size))
-    return torch.cat([scores.length(part if origin is None else part - origin.double()) for part in rows])
+    return torch.cat([similarities.length(part if origin is None else part - origin.double()) for part in rows])

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from cocos.base.errors import InputError
-from cocos.embeddings import Embeddings, scores
+from cocos.embeddings import Embeddings, similarities
 from cocos.embeddings.sampling import Batch, check_pairs
 from cocos.embeddings.similarities import unit
 from cocos.engine import devices, exact
@@ -71,9 +71,9 @@ def view(
     norms, dots = _norms(embeddings, orders, origin, only)
     sides = []
     for k, (name, matrix) in enumerate(zip(SIDE_NAMES, matrices, strict=True)):
-        order, norm, unit = orders[k], norms[k], name in scores.NORMALISED_SIDES.get(metric, ())
+        order, norm, unit = orders[k], norms[k], name in similarities.NORMALISED_SIDES.get(metric, ())
         if unit and not norm.min() > 0:
-            scores.check(embeddings, metric)
+            similarities.check(embeddings, metric)
         partner = own.partner[k] if own.partner and not (k and batches[0].extra) else None
         sides.append(ViewSide(matrix, order, own.place[k], own.first[k], own.last[k], partner, norm, unit))
     two = len(embeddings.directions) == 2
@@ -88,7 +88,7 @@ def view(
 
 def _on_sphere(embeddings: Embeddings) -> Embeddings:
     """The rows divided by their lengths, in float64, kept with the embeddings."""
-    scores.check(embeddings, "squared_chord")
+    similarities.check(embeddings, "squared_chord")
     query, candidate = (
         embeddings.kept("unit rows", (rows,), lambda rows: unit(rows.double()))
         for rows in (embeddings.query, embeddings.candidate)

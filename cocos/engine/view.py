@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from cocos.embeddings import Embeddings, scores
+from cocos.embeddings import Embeddings, similarities
 from cocos.engine import bounds, exact
 
 # Arithmetic of the tiles; see `bounds.UNITS`.
@@ -238,7 +238,7 @@ class View:
                         score = other.divided(query @ candidate.T, slice(begin, stop))
                     else:
                         pair = (query, candidate) if direction == 0 else (candidate, query)
-                        score = scores.METRICS[self.metric](*pair)
+                        score = similarities.METRICS[self.metric](*pair)
                         score = score if direction == 0 else score.T
                     columns = torch.arange(begin, stop, device=self.device)
                     own = (columns >= first[:, None]) & (columns < last[:, None])

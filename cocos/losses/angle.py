@@ -30,7 +30,7 @@ class AnglE(ComparedPairs):
         (1, 1) is 1 + i and scores 1 with itself. Of two graded pairs of one score there is one comparison: ln 2.
 
         >>> rows, grades = torch.ones(2, 2), torch.tensor([1.0, 0.0])
-        >>> score = cocos.scores.angle(rows, rows)
+        >>> score = cocos.similarities.angle(rows, rows)
         >>> pairs = cocos.Pairs(score, torch.eye(2, dtype=torch.bool), grades[None] < grades[:, None])
         >>> cocos.losses.load("angle")(pairs).sum()
         tensor(0.6931)

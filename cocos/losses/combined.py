@@ -153,7 +153,7 @@ class SomeNegatives(Loss):
 
     def reduce(self, pairs: Pairs) -> Pairs:
         """Return the pairs without the other negatives."""
-        return pairs.with_negative(self.choose(pairs))
+        return pairs.unchecked(negative=self.choose(pairs))
 
     def bind(self, pairs: Pairs) -> Self:
         """Return the loss bound to a batch of its chosen negatives."""

@@ -26,7 +26,8 @@ from cocos.counting.marked import MarkedBatch
 from cocos.embeddings import Embeddings
 from cocos.embeddings.options import DEFAULTS, ONE_BATCH_DEFAULTS, OneBatch, Progress, Sampling, fill_options, within
 from cocos.embeddings.sampling import Batch, Plan, read_slice
-from cocos.embeddings.scores import NORMALISED_SIDES, Pairs, Scores
+from cocos.embeddings.scores import Pairs, Scores
+from cocos.embeddings.similarities import NORMALISED_SIDES
 from cocos.embeddings.stored import Stored
 from cocos.engine import devices, fused, readers
 from cocos.engine.readers.precision_recall import PrecisionRecall

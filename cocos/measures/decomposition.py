@@ -17,7 +17,8 @@ from cocos.counting.weights import check_pairs
 from cocos.embeddings import Embeddings
 from cocos.embeddings.options import DEFAULTS, Sampling, fill_options, tracked
 from cocos.embeddings.sampling import Batch
-from cocos.embeddings.scores import Pairs, length
+from cocos.embeddings.scores import Pairs
+from cocos.embeddings.similarities import length
 from cocos.measures.health import DIRECTION_LABELS, reports
 from cocos.measures.shared.prepared import Run, prepare
 

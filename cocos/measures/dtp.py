@@ -13,7 +13,7 @@ from cocos import checkpoints as files
 from cocos import results
 from cocos.base.errors import InputError, nearest
 from cocos.checkpoints import Checkpoint
-from cocos.embeddings import Embeddings, scores
+from cocos.embeddings import Embeddings, similarities
 from cocos.embeddings.options import Progress
 
 DTP_METRICS = ("euclidean", "squared_euclidean", "cosine")
@@ -161,13 +161,13 @@ def _by_class(embeddings: Embeddings | None, metric: str, what: str) -> dict[int
         return {}
     if not isinstance(embeddings, Embeddings):
         raise InputError(f"{what}: {type(embeddings).__name__}, expected cocos.Embeddings or a checkpoint")
-    scores.check(embeddings, metric)
+    similarities.check(embeddings, metric)
     found = {}
     for group in embeddings.query_group.unique().tolist():
         own = embeddings.candidate[embeddings.candidate_group == group].double()
         if len(own):
             some = embeddings.query[embeddings.query_group == group].double()
-            nearest_score = scores.METRICS[metric](some, own).amax(dim=1)
+            nearest_score = similarities.METRICS[metric](some, own).amax(dim=1)
             found[group] = float(((1 if metric == "cosine" else 0) - nearest_score).mean())
     if not found:
         raise InputError(f"{what}: no sample has a proxy of its class among the candidates")

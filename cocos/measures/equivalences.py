@@ -7,7 +7,7 @@ from torch import Tensor
 
 from cocos import losses, results
 from cocos.base.errors import InputError
-from cocos.embeddings import Embeddings, scores
+from cocos.embeddings import Embeddings, scores, similarities
 from cocos.losses.equivalences import equal_losses
 from cocos.measures.shared import synthetic_inputs
 
@@ -26,7 +26,7 @@ def _gradient(loss, embeddings: Embeddings, unit: bool) -> Tensor:
         candidate=prepared(embeddings.candidate),
         candidate_variance=None,
     )
-    pairs, score = scores.pairs(given, metric=loss.metric), scores.METRICS[loss.metric]
+    pairs, score = scores.pairs(given, metric=loss.metric), similarities.METRICS[loss.metric]
 
     def total(query: Tensor, candidate: Tensor) -> Tensor:
         return loss(pairs.with_scores(score(prepared(query), prepared(candidate)))).sum()

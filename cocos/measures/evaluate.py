@@ -17,7 +17,7 @@ from cocos.base.ranges import whole
 from cocos.checkpoints import Checkpoint
 from cocos.counting import findings, health
 from cocos.counting.averages import DRAWN_LABELS
-from cocos.embeddings import Embeddings, scores
+from cocos.embeddings import Embeddings, similarities
 from cocos.embeddings.options import Progress, tracked
 from cocos.embeddings.sampling import Batch, check_options
 from cocos.embeddings.scores import NO_BATCHES, Scores
@@ -50,8 +50,8 @@ def ranked_by(checkpoint: Checkpoint | None, loss: Any, metric: str | None) -> t
 
     What is named goes first; then the metric of the loss, of `loss` or of the one that the checkpoint recorded.
     """
-    if metric is not None and metric not in scores.METRICS:
-        raise InputError(nearest("metric", metric, scores.METRICS))
+    if metric is not None and metric not in similarities.METRICS:
+        raise InputError(nearest("metric", metric, similarities.METRICS))
     recorded = checkpoint.trained_with if checkpoint else None
     if loss is None and recorded is None:
         return metric or "cosine", "", []
@@ -60,7 +60,7 @@ def ranked_by(checkpoint: Checkpoint | None, loss: Any, metric: str | None) -> t
     else:
         made = checkpoint.loss()[0]  # type: ignore[union-attr]
     name = made.name
-    if metric is not None or made.metric not in scores.METRICS:
+    if metric is not None or made.metric not in similarities.METRICS:
         return metric or "cosine", name, []
     origin = "the loss that is named" if loss is not None else "the loss of the training, by the file"
     said = f"ranked by {made.metric.replace('_', ' ')} scores, those of {name}, {origin}; --metric takes others"
@@ -141,7 +141,7 @@ def _with_distractors(embeddings: Embeddings, more: Embeddings, metric: str) -> 
         )
     if embeddings.candidate_variance is not None:
         raise InputError("distractors: the candidates are distributions, and distractors have no variance")
-    scores.check(Embeddings(extra, extra), metric, what="distractors")
+    similarities.check(Embeddings(extra, extra), metric, what="distractors")
     ids = torch.cat([embeddings.query_group, embeddings.candidate_group]).unique(return_inverse=True)[1]
     query_group, candidate_group = ids.split([len(embeddings.query), len(embeddings.candidate)])
     candidate = torch.cat([embeddings.candidate, extra.to(embeddings.candidate)])
@@ -197,13 +197,13 @@ def ranked(
 
     Args:
         embeddings: of the set to evaluate.
-        metric: one of `cocos.scores.METRICS`.
+        metric: one of `cocos.similarities.METRICS`.
         progress: called with what is done and what there is in all.
 
     Returns:
         Direction -> (rows that ask, (n,); the ranks, whose queries are places among these rows).
     """
-    scores.check(embeddings, metric)
+    similarities.check(embeddings, metric)
     (rows,) = _folds(embeddings, _MatchedRows.of(embeddings, len(embeddings.query)), 1)
     view = engine.view(embeddings, Batch(*rows, paired=False), metric=metric)
     (found,) = engine.run(view, [readers.Ranks()], progress=progress)
@@ -267,7 +267,7 @@ def _clustered(visits: list[_Visit], seed: int, progress: Progress | None) -> tu
     for number, visit in enumerate(tracked(visits, progress, "clustering")):
         vectors, labels = visit.embeddings.query[visit.asking], visit.embeddings.query_group[visit.asking]
         vectors = vectors.to(torch.promote_types(vectors.dtype, torch.float32))
-        norms = scores.length(vectors)[:, None]
+        norms = similarities.length(vectors)[:, None]
         value, note = retrieval.clustered(vectors / torch.where(norms > 0, norms, 1), labels, seed)
         found.append(value)
         if note:
@@ -344,7 +344,7 @@ def evaluate(
     Args:
         embeddings: embeddings of the set to evaluate, or a checkpoint (a split of its data is encoded). Or
             `cocos.Scores`: rankings with the metrics of `cocos.measures.shared.rankings`, in the order of trec_eval.
-        metric: one of `cocos.scores.METRICS`; None: that of the loss, or `cosine` where no loss is known.
+        metric: one of `cocos.similarities.METRICS`; None: that of the loss, or `cosine` where no loss is known.
         loss: whose scores rank, a loss or its name; None: the one that the checkpoint was trained with.
         ks: cut-offs of R@k and mAP@k.
         folds: number of parts to cut the set into: 5 is the 1k protocol of COCO. They are of nearly equal size, cut
@@ -407,7 +407,7 @@ def evaluate(
     if embeddings.proxies and not torch.isin(embeddings.query_group, embeddings.candidate_group).any():
         chosen.append("no sample has a proxy of its class: samples are ranked among samples, and not among proxies")
         embeddings = among_samples(embeddings) or embeddings
-    scores.check(embeddings, metric, checkpoint and checkpoint.path)
+    similarities.check(embeddings, metric, checkpoint and checkpoint.path)
     if embeddings.proxies and metric == "cosine" and not trained_with and asked is None:
         chosen.append(
             "the loss of the training is not known: ranked by cosine; --loss NAME ranks by the scores of a loss"
@@ -527,7 +527,7 @@ def _of_some(
     stored = checkpoint and checkpoint.on_disk
     if stored is None:
         embeddings = embedded(source, split_of(source, split), device, progress).without_queue()
-        scores.check(embeddings, metric, checkpoint and checkpoint.path)
+        similarities.check(embeddings, metric, checkpoint and checkpoint.path)
     else:
         embeddings = stored.numbered
     by_direction: dict[str, dict[str, float]] = {}

@@ -20,7 +20,7 @@ from cocos.base import ranges
 from cocos.base.errors import InputError
 from cocos.base.ranges import Range, one_of, whole
 from cocos.counting.weights import check_pairs
-from cocos.embeddings import Embeddings, scores
+from cocos.embeddings import Embeddings, similarities
 from cocos.embeddings.scores import Pairs
 from cocos.losses.euclidean_softmax import CURVES, line
 from cocos.measures.weight_curve import MOST_POINTS
@@ -371,18 +371,18 @@ def _pairs(chosen, plane: _Plane, corners: Tensor, coordinates: Tensor) -> Pairs
     """Embeddings in the plane as queries of the first proxy's class; the zero vector, which no cosine has, is moved."""
     query = plane.points(coordinates)
     curves = isinstance(chosen, CurveSoftmax)
-    if chosen.metric in scores.NORMALISED_SIDES:
+    if chosen.metric in similarities.NORMALISED_SIDES:
         query = torch.where((query == 0).all(dim=1, keepdim=True), query.new_tensor(1e-9), query)
     if chosen.metric == "euclidean":  # the distance of a point to itself has no gradient
         score = -(query[:, None] - corners).square().sum(dim=2).clamp(min=1e-300).sqrt()
     elif curves and chosen.metric == "manhattan":
         score = -(query[:, None] - corners).abs().sum(dim=2)
     else:
-        score = scores.METRICS[chosen.metric](query, corners)
+        score = similarities.METRICS[chosen.metric](query, corners)
         score = score - 1 if curves and chosen.metric == "cosine" else score
     positive = torch.zeros_like(score, dtype=torch.bool)
     positive[:, 0] = True
-    blank = Pairs(score.detach(), positive, None, torch.arange(len(corners)), None, scores.length(corners))
+    blank = Pairs(score.detach(), positive, None, torch.arange(len(corners)), None, similarities.length(corners))
     return blank.with_scores(score, (query * query).sum(dim=1).clamp(min=1e-300).sqrt())
 
 

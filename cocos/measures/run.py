@@ -25,7 +25,7 @@ from cocos.checkpoints import runs as training_runs
 from cocos.counting import averages, findings
 from cocos.counting.findings import Finding
 from cocos.counting.statistics import BATCH_NUMBERS, BY_NAME
-from cocos.embeddings import Embeddings, scores, sources
+from cocos.embeddings import Embeddings, similarities, sources
 from cocos.embeddings.options import DEFAULTS, Progress, Sampling, fill_options
 from cocos.embeddings.sampling import Batch, select
 from cocos.embeddings.scores import Pairs
@@ -429,7 +429,7 @@ def _measured(
         made[f"{name}_per_query"] = (averages.QUERY_DIMS, values, *BY_NAME[name].about)
     for name in ("query_index", "query_group"):
         made[name] = (averages.QUERY_DIMS, counted[name].values, *averages.DRAWN_LABELS[name])
-    made |= _of_ranks(held_out, loss.metric if loss.metric in scores.METRICS else "cosine", ks)
+    made |= _of_ranks(held_out, loss.metric if loss.metric in similarities.METRICS else "cosine", ks)
     if embeddings.proxies:
         found = dtp({"run": [embeddings]})
         distances = {"dtp": found["average"], "dtp_low": found["low"], "dtp_high": found["high"]}

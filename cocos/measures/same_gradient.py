@@ -24,7 +24,7 @@ from cocos.checkpoints.encoding import device_of
 from cocos.counting.comparisons import Fit, fit
 from cocos.embeddings import Embeddings
 from cocos.embeddings.options import Progress
-from cocos.embeddings.scores import cosine
+from cocos.embeddings.similarities import cosine
 from cocos.measures.shared.pair_gradients import (
     ENDS,
     OWN_COORDINATE,

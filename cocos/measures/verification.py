@@ -19,7 +19,7 @@ from cocos.base.errors import InputError, nearest, unreachable
 from cocos.base.ranges import Positive, number
 from cocos.checkpoints import Checkpoint
 from cocos.counting import findings, health
-from cocos.embeddings import Embeddings, scores
+from cocos.embeddings import Embeddings, similarities
 from cocos.embeddings.options import Progress
 from cocos.embeddings.sampling import Batch
 from cocos.engine import readers
@@ -199,7 +199,7 @@ def verification(
     if samples := among_samples(embeddings):
         chosen.append("the samples are compared with each other, and not with the class proxies")
         embeddings = samples
-    scores.check(embeddings, metric, checkpoint and checkpoint.path)
+    similarities.check(embeddings, metric, checkpoint and checkpoint.path)
     spread = health.of(embeddings, metric)
     loud = health.meaningless(embeddings, metric)
     costs = Costs(prior, miss_cost, false_accept_cost)

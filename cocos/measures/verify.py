@@ -21,7 +21,7 @@ from cocos.checkpoints import Checkpoint
 from cocos.counting import findings, health, weights
 from cocos.counting.comparisons import fit
 from cocos.counting.findings import Finding
-from cocos.embeddings import Embeddings, scores
+from cocos.embeddings import Embeddings, scores, similarities
 from cocos.embeddings.options import DEFAULTS, Sampling, fill_options, tracked
 from cocos.embeddings.scores import Pairs
 from cocos.embeddings.sources import DIRECTIONS
@@ -167,9 +167,9 @@ def moved(pairs: Pairs, metric: str, query: Tensor, candidate: Tensor) -> Pairs:
     part = pairs.embeddings
     variance = (part.candidate_variance,) if metric == "mahalanobis" else ()
     return pairs.unchecked(
-        scores=scores.METRICS[metric](query, candidate, *variance),
-        query_norm=scores.length(query),
-        candidate_norm=scores.length(candidate),
+        scores=similarities.METRICS[metric](query, candidate, *variance),
+        query_norm=similarities.length(query),
+        candidate_norm=similarities.length(candidate),
         embeddings=part.unchecked(query=query, candidate=candidate),
     )
 

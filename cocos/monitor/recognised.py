@@ -12,7 +12,8 @@ from torch import Tensor, nn
 
 from cocos import losses
 from cocos.embeddings import Embeddings
-from cocos.embeddings.scores import Pairs, euclidean
+from cocos.embeddings.scores import Pairs
+from cocos.embeddings.similarities import euclidean
 from cocos.monitor.calls import Named, Seen, embeddings_of
 from cocos.monitor.products import without_gradient
 

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from cocos.counting import statistics, weights
-from cocos.embeddings import scores
+from cocos.embeddings import similarities
 from cocos.embeddings.scores import Pairs
 from cocos.engine import bounds
 from cocos.engine.sweep import Passes
@@ -61,7 +61,7 @@ def dense_rows(view: View, direction: int, places: Tensor, *, embeddings: bool =
     if embeddings:
         part = view.embeddings if direction == 0 else view.embeddings.flip()
         part = part.rows(side.order[places], other.order[place[0]]).to(dtype=torch.float64)
-        norms = {"query_norm": scores.length(part.query), "candidate_norm": scores.length(part.candidate)}
+        norms = {"query_norm": similarities.length(part.query), "candidate_norm": similarities.length(part.candidate)}
         beside = norms | {"candidate_group": part.candidate_group, "embeddings": part}
     query, at = wanted.nonzero(as_tuple=True)
     pair = places[query], place[query, at]

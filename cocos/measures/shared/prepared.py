@@ -20,12 +20,12 @@ from cocos.checkpoints import Checkpoint
 from cocos.checkpoints.encoding import device_of
 from cocos.counting import findings, health, shares, weights
 from cocos.counting.findings import Finding
-from cocos.embeddings import Embeddings, scores
+from cocos.embeddings import Embeddings, scores, similarities
 from cocos.embeddings.options import DEFAULTS, Progress, Sampling, copies, refuse_options, within
 from cocos.embeddings.sampling import Batch, Plan, check_pairs, select
 from cocos.embeddings.sampling import plan as draw_plan
-from cocos.embeddings.scores import NORMALISED_SIDES, Pairs, Scores
-from cocos.embeddings.similarities import SYMMETRIC
+from cocos.embeddings.scores import Pairs, Scores
+from cocos.embeddings.similarities import NORMALISED_SIDES, SYMMETRIC
 from cocos.embeddings.stored import Stored
 from cocos.engine import devices, readers
 from cocos.engine.readers.lines import LINES_TILE
@@ -511,7 +511,7 @@ def prepare_all(
         matching = loss.matching
         same_group = _same_group(loss, options)
         _refuse_without_proxies(loss, embeddings, checkpoint)
-        scores.check(embeddings, loss.metric, checkpoint and checkpoint.path)
+        similarities.check(embeddings, loss.metric, checkpoint and checkpoint.path)
         if missing := [name for name in loss.requires if getattr(embeddings, name) is None]:
             raise InputError(f"{loss.name} reads {missing[0]}, which the embeddings do not have: {TO_GIVE}")
         rows = matching in {"rows", "columns"} or (loss.graded and embeddings.grades is not None)

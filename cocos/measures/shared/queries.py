@@ -12,7 +12,7 @@ from cocos import engine, results
 from cocos.base.errors import InputError, rows
 from cocos.checkpoints import Checkpoint
 from cocos.counting import findings, health
-from cocos.embeddings import Embeddings, scores
+from cocos.embeddings import Embeddings, similarities
 from cocos.embeddings.options import Queries
 from cocos.embeddings.sampling import Batch, check_options
 from cocos.engine import readers
@@ -95,7 +95,7 @@ def asked(
     if checkpoint:
         attrs |= checkpoint.identity() | ({"split": split} if checkpoint.splits else {})
     embeddings = embedded(embeddings, split, asking["device"], asking["progress"])
-    scores.check(embeddings, metric, checkpoint and checkpoint.path)
+    similarities.check(embeddings, metric, checkpoint and checkpoint.path)
     if notes := (*health.collapse(embeddings, metric), *embeddings.notes):
         attrs |= findings.attributes(notes)
     sides = {}

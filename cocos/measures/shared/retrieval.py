@@ -18,7 +18,7 @@ from cocos.base.errors import InputError
 from cocos.embeddings import Embeddings
 from cocos.embeddings.options import Progress
 from cocos.embeddings.sampling import Batch
-from cocos.embeddings.scores import NORMALISED_SIDES
+from cocos.embeddings.similarities import NORMALISED_SIDES
 from cocos.embeddings.stored import Stored
 from cocos.engine.readers.precision_recall import PrecisionRecall
 from cocos.engine.readers.ranks import PositiveRanks, Ranks

@@ -98,7 +98,7 @@ def build(name: str, metric: str = "cosine", seed: int = 0) -> Pairs:
             `large norms`: 60 times as long; inner products in place of cosines. `ties`: scores on a dyadic grid, so
             that every sum, every difference and every tie is exact. `empty rows`: queries without a positive, without a
             negative, and without either. `tiny`: 1 x 1, 1 x 2 and 2 x 2.
-        metric: of `cocos.scores.METRICS`.
+        metric: of `cocos.similarities.METRICS`.
         seed: see `embeddings`; for `tiny` it also chooses the shape.
     """
     if name not in SYNTHETIC_REGIMES:

@@ -55,7 +55,8 @@ from cocos.embeddings import Embeddings
 from cocos.embeddings.annotations import Picture
 from cocos.embeddings.options import Sampling
 from cocos.embeddings.sampling import Batch
-from cocos.embeddings.scores import NORMALISED_SIDES, Pairs, length
+from cocos.embeddings.scores import Pairs
+from cocos.embeddings.similarities import NORMALISED_SIDES, length
 from cocos.measures.shared.prepared import Run, prepare
 
 # Scores of a direction that are weighed for the page: of a larger set, its first batches, which are drawn at random.
