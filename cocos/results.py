@@ -4,13 +4,13 @@ import io
 import json
 import math
 from collections.abc import Mapping, Sequence
-from numbers import Integral, Real
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 import xarray as xr
+from torch.nn.utils.rnn import pad_sequence
 
 import cocos
 from cocos.base import writing
@@ -41,6 +41,24 @@ def labelled(variables: Mapping[str, tuple], attrs: dict, measure: str | None = 
     return xr.Dataset(arrays, attrs=attrs if measure is None else attrs | {"measure": measure})
 
 
+def by_direction(records: Mapping[str, Mapping[str, torch.Tensor]], labels: Mapping[str, tuple]) -> dict[str, tuple]:
+    """Stack the tensors of each direction, for `labelled`, and add the coordinate `direction`.
+
+    Args:
+        records: direction -> name -> tensor; along `query`, a direction with fewer queries is padded by NaN.
+        labels: name -> (dims of one direction, long name, units).
+    """
+    variables: dict[str, tuple] = {"direction": ("direction", list(records))}
+    for name, (dims, *label) in labels.items():
+        tensors = [record[name].cpu() for record in records.values()]
+        if dims[:1] == ("query",):
+            stacked = pad_sequence([tensor.double() for tensor in tensors], batch_first=True, padding_value=math.nan)
+        else:
+            stacked = torch.stack(tensors)
+        variables[name] = (("direction", *dims), stacked, *label)
+    return variables
+
+
 def direction(name: str | None, directions: Sequence[str]) -> str:
     """Return a direction by its name; None: the first."""
     if name is not None and name not in directions:
@@ -58,40 +76,9 @@ def lines(attrs: Mapping, name: str = "notes") -> list[str]:
     return [line for line in str(attrs.get(name) or "").splitlines() if line]
 
 
-def by_direction(records: Mapping[str, Mapping[str, torch.Tensor]], labels: Mapping[str, tuple]) -> dict[str, tuple]:
-    """Stack the tensors of each direction, for `labelled`, and add the coordinate `direction`.
-
-    Args:
-        records: direction -> name -> tensor.
-        labels: name -> (dims of one direction, long name, units); along `query`, NaN follows the last query of a
-            direction that has fewer.
-    """
-    variables = {"direction": ("direction", list(records))}
-    for name, (dims, *label) in labels.items():
-        tensors = [record[name].cpu() for record in records.values()]
-        stacked: Any = tensors
-        if dims[:1] == ("query",):
-            stacked = np.full((len(tensors), max(map(len, tensors)), *tensors[0].shape[1:]), np.nan)
-            for row, tensor in zip(stacked, tensors, strict=True):
-                row[: len(tensor)] = tensor
-        variables[name] = (("direction", *dims), stacked if dims[:1] == ("query",) else torch.stack(tensors), *label)
-    return variables
-
-
 def versions() -> dict[str, str]:
     """Return the versions of cocos and of PyTorch, as attributes."""
     return {"cocos": cocos.__version__, "torch": torch.__version__.split("+")[0]}
-
-
-def _plain(value):
-    """Convert a parameter to a JSON value; infinity and any other type become text."""
-    if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
-    if isinstance(value, Integral) and not isinstance(value, bool):
-        return int(value)
-    if isinstance(value, Real) and not isinstance(value, bool):
-        return float(value) if math.isfinite(value) else str(value)
-    return value if value is None or isinstance(value, bool | str) else str(value)
 
 
 def provenance(loss, **more) -> dict:
@@ -99,7 +86,6 @@ def provenance(loss, **more) -> dict:
 
     There is no date, so that equal runs write equal bytes.
     """
-    source = loss.unit_from
     attrs = {
         **versions(),
         "loss": loss.name,
@@ -107,14 +93,26 @@ def provenance(loss, **more) -> dict:
         "loss_repr": repr(loss),
         "gradient": loss.gradient,
         "metric": loss.metric,
-        "unit": f"given: {loss.unit_:g}" if source == "given" else source,
+        "unit": f"given: {loss.unit_:g}" if loss.unit_from == "given" else loss.unit_from,
         "share": shares.share(loss),
     }
     return {key: value for key, value in (attrs | more).items() if value is not None}
 
 
+def _plain(value):
+    """Convert a parameter to a JSON value; infinity and any other type become text."""
+    value = value.item() if isinstance(value, np.generic) else value
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    if value is None or (isinstance(value, bool | int | float | str) and value not in (math.inf, -math.inf)):
+        return value
+    return str(value)
+
+
 def save(data: xr.Dataset | Mapping[str, xr.Dataset], path: Path) -> Path:
     """Write a Dataset, or a group for each of several, as a netCDF-4 file, whole or not at all.
+
+    Attributes are sorted, so that equal results are equal bytes.
 
     Args:
         data: Dataset, or label -> Dataset.
@@ -133,40 +131,24 @@ def save(data: xr.Dataset | Mapping[str, xr.Dataset], path: Path) -> Path:
     if Path(path).suffix != ".nc":
         raise InputError(f"output {path}: suffix {Path(path).suffix!r}, expected .nc (netCDF)")
     path = writing.output(path)
-    if isinstance(data, xr.Dataset):
-        data = _reproducible(data)
-        return writing.write(path, data.to_netcdf(engine="h5netcdf", encoding=_encoding(data)))
-    groups = {"/": xr.Dataset(attrs={"labels": json.dumps(list(data))})}  # a label is any text, a group is a number
-    groups |= {f"/{number}": _reproducible(dataset) for number, dataset in enumerate(data.values())}
-    encoding = {group: _encoding(dataset) for group, dataset in groups.items()}
+    groups = (
+        {"/": data} if isinstance(data, xr.Dataset) else {f"/{k}": single for k, single in enumerate(data.values())}
+    )
+    groups.setdefault("/", xr.Dataset(attrs={"labels": json.dumps(list(data))}))  # a label is any text
+    encoding = {}
+    for group, dataset in groups.items():
+        groups[group] = dataset.drop_attrs(deep=False).assign_attrs(sorted(dataset.attrs.items()))
+        numbers = [name for name, array in dataset.data_vars.items() if array.ndim and array.dtype.kind in "fiub"]
+        encoding[group] = dict.fromkeys(numbers, PACKING)
     return writing.write(path, xr.DataTree.from_dict(groups).to_netcdf(engine="h5netcdf", encoding=encoding))
-
-
-def _reproducible(data: xr.Dataset) -> xr.Dataset:
-    """Sort the attributes, so that equal results are equal bytes."""
-    data = data.copy(deep=False)
-    data.attrs = dict(sorted(data.attrs.items()))
-    return data
-
-
-def _encoding(data: xr.Dataset) -> dict[Any, dict]:
-    """Return the encoding of each array of numbers."""
-    return {name: PACKING for name, array in data.data_vars.items() if array.ndim and array.dtype.kind in "fiub"}
 
 
 def open(path: Path) -> xr.Dataset | dict[str, xr.Dataset]:
     """Read the Dataset or Datasets that `save` wrote, or the store of a `cocos.Monitor` (.jsonl), into memory.
 
     Raises:
-        InputError: there is no such file, or it is damaged.
+        InputError: the file cannot be read, or is damaged.
         UnsafeFile: it refers to other files.
-
-    Examples:
-        >>> import pathlib, tempfile
-        >>> data = cocos.measures.weight_curve("triplet", points=5)
-        >>> path = cocos.results.save(data, pathlib.Path(tempfile.mkdtemp(), "curve.nc"))
-        >>> cocos.results.open(path).attrs["loss"]
-        'triplet'
     """
     path = Path(path)
     if path.suffix == ".jsonl":
@@ -177,56 +159,46 @@ def open(path: Path) -> xr.Dataset | dict[str, xr.Dataset]:
         return data
     try:
         content = path.read_bytes()
-    except FileNotFoundError:
-        raise InputError(f"{path}: there is no such file") from None
-    except IsADirectoryError:
-        raise InputError(f"{path} is a folder, expected a result of cocos, a file like count.nc") from None
     except OSError as error:
-        raise InputError(f"{path}: cannot be read ({unreachable(error)})") from None
+        reason = f"cannot be read ({unreachable(error)}), expected a result of cocos, a file like count.nc"
+        raise InputError(f"{path}: {reason}") from None
     try:
-        groups = _groups(path, content)
-        root = _load(content, "/")
-        if "labels" in root.attrs:
-            groups = {label: str(number) for number, label in enumerate(json.loads(root.attrs["labels"]))}
-        by_label = {label: _load(content, group) for label, group in groups.items()}
+        _check_links(path, content)
+        tree = xr.load_datatree(io.BytesIO(content), engine="h5netcdf", decode_times=False)
     except UnsafeFile:
         raise
     except Exception as error:  # h5py and xarray raise many types for damaged files
         reason = str(error).partition("\n")[0][:120] or type(error).__name__
         raise InputError(f"{path} is no result of cocos, or a damaged one ({reason}); write it again") from error
-    for data in (root, *by_label.values()):
+    datasets = {name: node.to_dataset().drop_encoding() for name, node in [("/", tree), *tree.children.items()]}
+    for data in datasets.values():
         check_attributes(path, data.attrs)
-    return by_label or root
+    root = datasets.pop("/")
+    labels = json.loads(root.attrs["labels"]) if "labels" in root.attrs else datasets
+    return dict(zip(labels, datasets.values(), strict=True)) or root
 
 
-def _load(content: bytes, group: str) -> xr.Dataset:
-    return xr.load_dataset(io.BytesIO(content), engine="h5netcdf", group=group, decode_times=False).drop_encoding()
-
-
-def _groups(path: Path, content: bytes) -> dict[str, str]:
-    """Return the groups of an untrusted file by their names, and refuse one that refers to other files."""
+def _check_links(path: Path, content: bytes) -> None:
+    """Refuse an untrusted file that refers to other files."""
     import h5py  # takes a while, and few commands read a result
 
     def check(group: h5py.Group) -> None:
         for name in group:
             if not isinstance(group.get(name, getlink=True), h5py.HardLink):
                 raise UnsafeFile(f"{path}: {name} is a link, expected arrays in the file itself")
-            array = group[name]
-            if isinstance(array, h5py.Dataset) and (array.external or array.is_virtual):
+            if isinstance(group[name], h5py.Group):
+                check(group[name])
+            elif group[name].external or group[name].is_virtual:
                 raise UnsafeFile(f"{path}: the values of {name} are in other files")
 
     with h5py.File(io.BytesIO(content), "r") as file:
         check(file)
-        groups = {name: name for name in file if isinstance(file[name], h5py.Group)}
-        for name in groups:
-            check(file[name])
-    return groups
 
 
 def check_attributes(path: Path, attrs: Mapping[str, Any]) -> None:
     """Refuse attributes of an untrusted file that are not what cocos writes."""
-    for name in (name for name in JSON_ATTRIBUTES if name in attrs):
+    for name in JSON_ATTRIBUTES:
         try:
-            json.loads(attrs[name])
+            json.loads(attrs.get(name, "{}"))
         except (TypeError, ValueError, RecursionError):
             raise InputError(f"{path} is no result of cocos, or a damaged one: {name} is not valid JSON") from None
