@@ -83,8 +83,7 @@ def loss_page(name: str, pictures: Path) -> str:
     """The page of one loss: its card as a table, its docstring, its weight drawn, its equals."""
     loss, about = losses.load(name), cards.entry(name)
     cls = type(loss)
-    curve, equal = measures.weight_curve(loss, points=POINTS), measures.equivalences(loss)
-    saving.save_plot(plots.weight_curve, curve, pictures / f"{name}.svg")
+    saving.save_plot(plots.weight_curve, measures.weight_curve(loss, points=POINTS), pictures / f"{name}.svg")
     rows = {
         "command line": f"``--loss {name}``",
         "parameters": ", ".join(f"``{key}={value}``" for key, value in about["parameters"].items()) or "none",
@@ -105,11 +104,10 @@ def loss_page(name: str, pictures: Path) -> str:
         "positive at the dotted line; and of the positive (dashed) while its own score moves. "
         f"``cocos plot weight-curve --loss {name}`` draws it.\n\n"
     )
-    if len(equal["other"]):
-        text += _title("Equal to", "-") + ".. list-table::\n   :header-rows: 1\n\n"
-        text += "   * - loss\n     - where\n     - largest relative difference of the gradients\n"
-        for other in cards.equal_to(equal):
-            text += f"   * - ``{other['loss']}``\n     - {other['where']}\n     - {other['gap']:.0e}\n"
+    if about["equal_to"]:
+        text += _title("Equal to", "-") + ".. list-table::\n   :header-rows: 1\n\n   * - loss\n     - where\n"
+        for other in about["equal_to"]:
+            text += f"   * - ``{other['loss']}``\n     - {other['where']}\n"
     return text
 
 
