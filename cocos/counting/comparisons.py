@@ -10,12 +10,12 @@ from torch import Tensor
 
 # Of a mean of paired differences of queries: long name and units.
 DIFFERENCE_LABELS = {
-    "low": ("lower end of its confidence interval", ""),
-    "high": ("upper end of its confidence interval", ""),
-    "p": ("p-value of the paired t-test", "1"),
-    "p_holm": ("p-value adjusted for the number of tests (Holm)", "1"),
+    "low": ("lower limit", ""),
+    "high": ("upper limit", ""),
+    "p": ("p (paired t-test)", "1"),
+    "p_holm": ("p (Holm)", "1"),
     "pairs": ("queries with a value in both", "queries"),
-    "groups": ("groups of those queries, within which they may depend on each other", "groups"),
+    "groups": ("groups of dependent queries", "groups"),
 }
 
 

@@ -47,7 +47,7 @@ AUDIT_LABELS = {
     "suspects": ("suspected negatives", "pairs"),
     "share": ("suspected fraction", "1"),
     "push_share": ("push on suspects", "1"),
-    "placebo": MARKED_PARTS["placebo"].about,
+    "placebo": ("push on random negatives", "1"),
     "enrichment": MARKED_PARTS["enrichment"].about,
     "push": ("summed push on suspects", "weight"),
     "met": ("queries with a suspect", "1"),

@@ -49,8 +49,8 @@ CHANGE_BY = ("MRR", "contributing", "relative")
 PAIRED_LABELS = {
     "difference": ("mean paired difference, second minus first", ""),
     **DIFFERENCE_LABELS,
-    "increased": ("queries with a larger value in the second", "queries"),
-    "decreased": ("queries with a smaller value in the second", "queries"),
+    "increased": ("queries that increase", "queries"),
+    "decreased": ("queries that decrease", "queries"),
     "mean": ("mean over paired queries", ""),
 }
 # Options of a result that its comparison keeps where both agree.
