@@ -153,8 +153,8 @@ def test_results_and_two_models_have_a_page(tmp_path, compared):
     assert (compared.severity, cocos.report(second, first, batch_size=32).severity) == ("note", "look")
     moved = next(each for each in compared.sections if each.title == "Which queries moved?")
     rows_moved = next(data for _, data in compared.results if "changed_index" in data)["changed_index"].values
-    shown = [[row[0] for row in detail.tables[0].rows if row[0]] for detail in moved.details]
-    assert shown == [[str(row) for row in side if row >= 0] for side in rows_moved]
+    shown = [row[1] for detail in moved.details for row in detail.tables[0].rows]
+    assert shown == [str(row) for side in rows_moved for row in side if row >= 0]
     counted = measures.count(first, batch_size=32)
     alone = cocos.report(counted)
     assert [each.key for each in alone.sections] == ["count-0"]

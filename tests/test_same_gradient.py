@@ -236,7 +236,8 @@ def test_a_function_of_mine(tmp_path):
     mine = f"{tmp_path / 'mine.py'}:clip"
     done = call("verify", "--same-as", mine, "ntxent", "--json", "-q")
     assert done.exit_code == 0, done.output
-    assert json.loads(done.stdout)["notes"] == [f"{mine} takes no hard negatives, so the batches have none"]
+    notes = [finding["sentence"] for finding in json.loads(done.stdout)["findings"]]
+    assert notes == [f"{mine} takes no hard negatives, so the batches have none"]
     assert (
         call("verify", "--same-as", f"{mine}@temperature=0.2,chunks=8", "ntxent@temperature=0.2", "-q").exit_code == 0
     )

@@ -75,9 +75,11 @@ def count(
         writing.write(out, report.latex(dataset, file.name).encode() + b"\n")
     else:
         output.save(dataset, out)
+    for single, origin in zip(dataset.values() if len(loaded) > 1 else [dataset], origins, strict=True):
+        single.attrs["loss_origin"] = origin  # for the table
     output.print_result(
         context,
-        lambda: [report.table(report.with_origins(dataset, list(origins)))],
+        lambda: [report.table(dataset)],
         lambda: reports.document("count", dataset),
         about=[f"{file} ({checkpoint.format}): loss {name}, {origin}" for name, origin in named_origins],
         notes=[*checkpoint.notes, *output.read_notes(dataset)],

@@ -187,9 +187,9 @@ def gradient(entries: Mapping[str, Mapping], eps: float) -> list[Finding]:
             effective, negatives = _mean(entries[name], "effective"), _mean(entries[name], "negatives")
             numbers[name] = rounded(effective or 0.0) + ("" if negatives is None else f" of {rounded(negatives)}")
             idle, idle_pull = (_mean(entries[name], key) or 0.0 for key in ("idle_fraction", "idle_pull"))
-            idle_pulls[name] = _percent(idle_pull)
+            idle_pulls[name] = percent(idle_pull)
             of_queries, of_pull = (" of queries", " of the pull") if not supplies else ("", "")
-            supplies[name] = f"{_percent(1 - idle)}{of_queries} supply {_percent(1 - idle_pull)}{of_pull}"
+            supplies[name] = f"{percent(1 - idle)}{of_queries} supply {percent(1 - idle_pull)}{of_pull}"
         effective = f"Effective negatives: {by_direction(numbers)}."
         sentence = {
             "silent": f"gradient: none, no negative pushes any query ({', '.join(names)}).",
@@ -239,7 +239,7 @@ def clamped(direction: str, entry: Mapping, attrs: Mapping) -> Iterator[Finding]
         parameters = json.loads(attrs["loss_parameters"])
         sentence = f"{direction}: queries at the clamp of the loss, without push: "
         cure = f"raise temperature ({parameters['temperature']:g}) or lower prior ({parameters['prior']:g})"
-        yield Finding("clamped", "look", sentence + _percent(queries / entry["batch_queries"]), cure)
+        yield Finding("clamped", "look", sentence + percent(queries / entry["batch_queries"]), cure)
 
 
 def below_zero(direction: str, entry: Mapping) -> Iterator[Finding]:
@@ -305,15 +305,17 @@ def of_audit(dataset: xr.Dataset) -> list[Finding]:
         *rules, any_rule = dataset["rule"].values
         share, push, queries = (float(numbers[name].sel(rule=any_rule)) for name in ("share", "push_share", "met"))
         if int(numbers["suspects"].sel(rule=any_rule)):
-            sentence = f"{direction}: likely false negatives: {_small(share)} of negatives, {_small(push)} of the push,"
+            sentence = (
+                f"{direction}: likely false negatives: {percent(share)} of negatives, {percent(push)} of the push,"
+            )
             severity = "look" if push >= LEAST_PUSH else "note"
             cure = (
                 "list all pairs with --out suspects.csv, sorted by push, and relabel them" if severity == "look" else ""
             )
-            findings.append(Finding("suspected", severity, f"{sentence} {_small(queries)} of queries affected", cure))
+            findings.append(Finding("suspected", severity, f"{sentence} {percent(queries)} of queries affected", cure))
         for rule in rules:
             if (share := float(numbers["share"].sel(rule=rule))) > MOST_SUSPECTED:
-                sentence = f"{direction}: rule `{rule}` flags {_small(share)} of the negatives: too many to be useful"
+                sentence = f"{direction}: rule `{rule}` flags {percent(share)} of the negatives: too many to be useful"
                 findings.append(Finding("no rule", "look", sentence, "leave it out with --rules, or check its input"))
         if "filter" in dataset.dims:
             queries_below = {"below_zero": {"mean": float(numbers["below_zero"].max())}, "queries": 1}
@@ -357,11 +359,6 @@ def _mean(entry: Mapping, name: str) -> float | None:
     return (entry.get(name) or {}).get("mean")
 
 
-def _percent(fraction: float) -> str:
-    """Write a fraction in percent, with one decimal."""
-    return f"{100 * fraction:.1f} %"
-
-
-def _small(fraction: float) -> str:
+def percent(fraction: float) -> str:
     """Write a fraction in percent, with one decimal, or the first digit of a small one."""
-    return f"{100 * fraction:.1g} %" if 0 < 100 * fraction < 0.05 else _percent(fraction)
+    return f"{100 * fraction:.1g} %" if 0 < 100 * fraction < 0.05 else f"{100 * fraction:.1f} %"

@@ -1,53 +1,44 @@
-"""Results as text and as files: tables, JSON, LaTeX, cards of losses, figures on disk."""
+"""Results as text: tables, JSON documents, LaTeX, descriptions of losses."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import xarray as xr
 
 from cocos.base.errors import InputError
-from cocos.counting import findings
-from cocos.reports import count, run
-from cocos.reports.documents import document as rendered
-from cocos.reports.documents import with_texts
-from cocos.reports.layouts import LAYOUTS
+from cocos.reports import count, layouts, run
+from cocos.reports.documents import document, with_texts
 from cocos.reports.tables import Table, generic
 
-# Measures whose JSON document has its findings; a count has a document of its own.
-WITH_FINDINGS = ("evaluate", "audit", "diff", "run")
+__all__ = ["document", "show", "table", "tables"]
+
+# Measures with a layout of their own.
+LAYOUTS = {
+    **{"audit": layouts.audit, "diff": layouts.diff, "evaluate": layouts.evaluate, "replay": layouts.replay},
+    **{"verify": layouts.verify, "count": lambda data: [count.table(data)], "run": lambda data: [run.table(data)]},
+}
 
 
-def tables(
-    name: str,
-    dataset: xr.Dataset | Sequence[xr.Dataset],
-    *,
-    labels: Callable[[int], str] | None = None,
-    query: str | None = None,
-    **options: Any,
-) -> list[Table]:
-    """Return the tables of a Dataset; `verify` takes several Datasets.
+def tables(name: str, dataset: xr.Dataset | Sequence[xr.Dataset], **options: Any) -> list[Table]:
+    """Return the tables of a Dataset; `verify` takes several Datasets, `count` label -> Dataset as well.
 
     Tables of single rows take `labels`, row of a candidate -> its text, and the text of the `query`; `audit` takes the
     `texts` of both sides and the `top` number of pairs.
     """
-    if name in LAYOUTS:
-        return LAYOUTS[name](dataset, **options)
-    if name in {"count", "run"}:
-        return [count.table(dataset) if name == "count" else run.table(dataset)]
-    return generic(with_texts(dataset, labels, query))
+    return LAYOUTS[name](dataset, **options) if name in LAYOUTS else generic(with_texts(dataset, **options))
 
 
-def table(name: str, dataset: xr.Dataset | Sequence[xr.Dataset], **texts: Any) -> Table:
-    """Return the first table of a Dataset, with the texts of single rows as in `tables`."""
-    return tables(name, dataset, **texts)[0]
+def table(name: str, dataset: xr.Dataset | Sequence[xr.Dataset], **options: Any) -> Table:
+    """Return the first table of a Dataset, as `tables`."""
+    return tables(name, dataset, **options)[0]
 
 
-def show(dataset: xr.Dataset | dict[str, xr.Dataset], **texts: Any) -> None:
+def show(dataset: xr.Dataset | dict[str, xr.Dataset], **options: Any) -> None:
     """Print the verdict and the numbers of a result, as its command does.
 
     Args:
         dataset: result of a measure, or label -> result.
-        **texts: texts of single rows, as in `tables`.
+        **options: as for `tables`.
 
     Raises:
         InputError: the Dataset is not the result of a measure.
@@ -59,18 +50,4 @@ def show(dataset: xr.Dataset | dict[str, xr.Dataset], **texts: Any) -> None:
     first = next(iter(dataset.values())) if isinstance(dataset, dict) else dataset
     if "measure" not in first.attrs:
         raise InputError("show: a Dataset without attrs['measure'], expected the result of a measure")
-    print("\n\n".join(map(str, tables(first.attrs["measure"], dataset, **texts))))
-
-
-def document(
-    name: str,
-    dataset: xr.Dataset,
-    *,
-    labels: Callable[[int], str] | None = None,
-    query: str | None = None,
-) -> dict[str, Any]:
-    """Return the JSON document of a Dataset with its findings, and the texts of single rows as in `tables`."""
-    entries = rendered(name, with_texts(dataset, labels, query))
-    if name in WITH_FINDINGS:
-        entries["findings"] = [finding.document() for finding in findings.of(dataset)]
-    return entries
+    print("\n\n".join(map(str, tables(first.attrs["measure"], dataset, **options))))

@@ -1,6 +1,6 @@
-"""JSON documents: what was measured of which file, then direction -> variable -> coordinate.
+"""JSON documents: version, file, loss and options, then direction -> variable -> coordinate, then findings.
 
-A measure whose keys are published has a function of its own; all others have the generic document.
+A measure with published keys has a function here; all other documents are generic.
 """
 
 import json
@@ -19,60 +19,33 @@ from cocos.measures.run import axis, episodes
 # Axes with many values, which are summarised by their mean and percentiles.
 ITEMS = ("batch", "query", "proxy")
 QUANTILES = {"p5": 0.05, "p50": 0.5, "p95": 0.95}
-# Measures whose queries were chosen one by one: each is listed, by its row.
-LISTS_QUERIES = ("retrievals",)
-# Longer axes that are listed whole, by their measure.
-LISTED_AXES = {"contributors": "candidate", "diff": "metric", "dtp": "step"}
-# Values of an axis up to which all are listed, and those that are listed of a longer one, at least and at most.
-SHORT_AXIS, FEWEST_PLACES, MOST_PLACES = 12, 5, 9
-# Largest number of suspected pairs in a document.
-MOST_SUSPECTS = 100
-# Attributes that are options of a measure.
-OPTIONS = (
-    *("eps", "batches", "batch_size", "sample", "copies", "same_group", "seed", "dtype", "device", "split", "metric"),
-)
-# Attributes that are not in documents: written in another form, or texts for tables.
-HIDDEN = (
-    *("measure", "title", "torch", "unit", "share", "direction", "notes", "findings", "health", "footnotes", "undrawn"),
-    *("data_kind", "frozen"),
-)
+# Values of an axis up to which all are listed, and longer axes that are listed whole, by their measure.
+SHORT_AXIS = 12
+LISTED_AXES = {"contributors": "candidate", "diff": "metric", "dtp": "step", "retrievals": "query"}
 # Variables that are nested by coordinates first: key of the document, and axes.
 NESTED = {"same_gradient": ("kinds", "end", "kind"), "temperature": ("batch_sizes", "batch_size")}
+# Largest number of suspected pairs in a document.
+MOST_SUSPECTS = 100
+# Attributes that are options of a measure, and those that are in documents in another form, or only in tables.
+OPTIONS = "eps convention batches batch_size sample copies same_group seed dtype device split metric".split()
+HIDDEN = (
+    "measure title cocos torch gradient direction notes findings health footnotes undrawn data_kind frozen unit share"
+).split()
 
 
-def generic(data: xr.Dataset) -> dict[str, Any]:
-    """Return version, file, loss and attributes; `directions`, name -> variable -> coordinate; and other variables.
+def document(measure: str, data: xr.Dataset | dict[str, xr.Dataset], **texts: Any) -> dict[str, Any]:
+    """Return the JSON document of a Dataset with its findings, and the texts of single rows as for `with_texts`.
 
-    A variable over queries has its mean and its 5th, 50th and 95th percentile, one along an axis its values there,
-    nested by their coordinates; of a long axis, a few. Matrices and histograms are left to plots and files.
+    Examples:
+        >>> data = cocos.measures.weight_curve("triplet", points=5)
+        >>> cocos.reports.document("weight_curve", data)["loss"]
+        {'name': 'triplet', 'parameters': {'margin': 0.2}}
     """
-    content, single = header(data), data.attrs.get("direction")
-    names = data["direction"].values.tolist() if "direction" in data.dims else [single] if single else []
-    directions: dict[str, dict] = {name: {} for name in names}
-    values = directions[single] if single else {}
-    values |= {key: plain(value) for key, value in results_of(data.attrs).items()}
-    if measure := NESTED.get(data.attrs["measure"]):
-        key, *axes = measure
-        nested = [name for name in data if data[name].dims == tuple(axes)]
-        values[key] = entries(data, nested, *axes)
-        data = data.drop_vars(nested)
-    for key in map(str, data.data_vars):
-        if (shown := thinned(data, key)) is None:
-            continue
-        if "direction" in data[key].dims:
-            for name in names:
-                directions[name][key] = _nested(shown.sel(direction=name, drop=True))
-        elif key not in content:
-            values[key] = _nested(shown)
-    content |= {} if single else values
-    return content | {"directions": directions, "notes": results.lines(data.attrs)}
-
-
-def results_of(attrs: dict) -> dict[str, Any]:
-    """Return the attributes that are results, neither options nor provenance."""
-    known = {*OPTIONS, *HIDDEN, "cocos", "gradient"}
-    hidden = {name for name in attrs if name.startswith(("checkpoint_", "loss"))} | known
-    return {name: value for name, value in attrs.items() if name not in hidden and np.ndim(value) == 0 and value != ""}
+    if isinstance(data, dict):
+        documents = [{"label": label, **document(measure, single)} for label, single in data.items()]
+        return {"measure": measure, **{key: documents[0][key] for key in ("cocos", "checkpoint")}, "losses": documents}
+    content = DOCUMENTS.get(measure, generic)(with_texts(data, **texts))
+    return {"measure": measure, **content, "findings": [finding.document() for finding in findings.of(data)]}
 
 
 def with_texts(data: xr.Dataset, labels: Callable[[int], str] | None = None, query: str | None = None) -> xr.Dataset:
@@ -83,26 +56,48 @@ def with_texts(data: xr.Dataset, labels: Callable[[int], str] | None = None, que
     return data if query is None else data.assign_attrs(query_text=query)
 
 
+def generic(data: xr.Dataset) -> dict[str, Any]:
+    """Return the header, the attributes with results, `directions`, and the variables without a direction.
+
+    A variable over queries has its mean and its 5th, 50th and 95th percentile, one along an axis its values there,
+    nested by their coordinates; of a long axis, a few. Matrices and histograms are left to plots and files.
+    """
+    content, single = header(data), data.attrs.get("direction")
+    names = data["direction"].values.tolist() if "direction" in data.dims else [single] if single else []
+    directions: dict[str, dict] = {name: {} for name in names}
+    values = directions[single] if single else {}
+    values |= results_of(data.attrs)
+    key, *axes = NESTED.get(data.attrs["measure"], (None,))
+    if inner := [name for name in data if axes and data[name].dims == tuple(axes)]:
+        values[key], data = entries(data, inner, *axes), data.drop_vars(inner)
+    for name in (name for name in data.data_vars if name not in content):
+        if (shown := thinned(data, name)) is None:
+            continue
+        if "direction" in shown.dims:
+            for side in names:
+                directions[side][name] = nested(shown.sel(direction=side, drop=True))
+        else:
+            values[name] = nested(shown)
+    return content | ({} if single else values) | {"directions": directions}
+
+
+def results_of(attrs: dict) -> dict[str, Any]:
+    """Return the attributes that are results, neither options nor provenance."""
+    hidden = {*OPTIONS, *HIDDEN, *(name for name in attrs if name.startswith(("checkpoint_", "loss")))}
+    return {name: plain(attrs[name]) for name in attrs if name not in hidden and np.ndim(attrs[name]) == 0}
+
+
 def header(data: xr.Dataset) -> dict[str, Any]:
-    """Return version, file, loss, health and options."""
-    attrs, entries = data.attrs, origin(data.attrs)
-    entries |= {"gradient": attrs["gradient"]} if "gradient" in attrs else {}
-    if "checkpoint_path" in attrs:
-        entries["health"] = {"collapsed": findings.collapsed(attrs)} | json.loads(attrs.get("health", "{}"))
-    else:
-        dims = entries.pop("checkpoint").get("dims")
-        entries |= {} if dims is None else {"dims": dims}
-    entries |= {"batches": data.sizes["batch"]} if "batch" in data.dims else {}
-    return entries | {key: plain(attrs[key]) for key in OPTIONS if key in attrs}
-
-
-def origin(attrs: dict) -> dict[str, Any]:
-    """Return version, checkpoint and loss, as the JSON documents begin."""
+    """Return version, checkpoint, loss, health and options."""
+    attrs = data.attrs
     checkpoint = {key: attrs.get(f"checkpoint_{key}", "") for key in ("path", "sha256", "format")}
-    if "checkpoint_dims" in attrs:
-        checkpoint["dims"] = int(attrs["checkpoint_dims"])
-    loss = {"loss": loss_entry(attrs)} if "loss_parameters" in attrs else {}
-    return {"cocos": attrs["cocos"], "checkpoint": checkpoint, **loss}
+    checkpoint |= {"dims": int(attrs["checkpoint_dims"])} if "checkpoint_dims" in attrs else {}
+    content = {"cocos": attrs["cocos"], "checkpoint": checkpoint}
+    if "loss_parameters" in attrs:
+        content |= {"loss": loss_entry(attrs), "gradient": attrs.get("gradient")}
+    content["health"] = {"collapsed": findings.collapsed(attrs)} | json.loads(attrs.get("health", "{}"))
+    content |= {key: plain(attrs[key]) for key in OPTIONS if key in attrs}
+    return content | ({"batches": data.sizes["batch"]} if "batch" in data.dims else {})
 
 
 def loss_entry(attrs: dict) -> dict[str, Any]:
@@ -110,189 +105,124 @@ def loss_entry(attrs: dict) -> dict[str, Any]:
     return {"name": attrs["loss"], "parameters": json.loads(attrs["loss_parameters"])}
 
 
-def mean_std(values: xr.DataArray) -> dict[str, float | None]:
-    """Return the mean and the population standard deviation of the finite values; None without any."""
-    return averages.entry(np.nan, values.values, standard=False)
-
-
-def thinned(data: xr.Dataset, key: str) -> xr.DataArray | None:
+def thinned(data: xr.Dataset, name: Hashable) -> xr.DataArray | None:
     """Return a variable with its items summarised along `quantile`, and a few places of long axes; None: not shown."""
-    values = data[key]
-    items = [axis for axis in ITEMS if axis in values.dims]
-    if data.attrs["measure"] in LISTS_QUERIES:
-        values, items = values.assign_coords(query=data["query_index"].values), []
-    listed = {"direction", *items}
-    indexed = all(
-        axis in values.coords or values.sizes[axis] <= SHORT_AXIS for axis in values.dims if axis not in listed
-    )
-    long = [axis for axis in values.dims if axis not in listed and values.sizes[axis] > SHORT_AXIS]
-    rows = items and key.endswith(("_index", "_group"))
-    if rows or f"{key}_band" in data or values.dtype.kind not in "fiubU" or not indexed or "bin" in values.dims:
+    values, listed = data[name], LISTED_AXES.get(data.attrs["measure"])
+    if "fold" in values.dims:
+        folds = values.astype(np.float64)
+        return xr.concat([folds.mean("fold"), folds.std("fold")], "quantile").assign_coords(quantile=["mean", "std"])
+    if listed == "query":
+        values = values.assign_coords(query=data["query_index"].values)
+    items = [axis for axis in values.dims if axis in ITEMS and axis != listed]
+    axes = [axis for axis in values.dims if axis not in {"direction", *items}]
+    long = [axis for axis in axes if values.sizes[axis] > SHORT_AXIS]
+    if any(axis not in values.coords for axis in long) or "bin" in axes or values.dtype.kind not in "fiubU":
+        return None
+    long = [axis for axis in long if axis != listed]
+    if f"{name}_band" in data or (items and (long or str(name).endswith(("_index", "_group")))):
         return None
     if items:
-        if long or values.dtype.kind == "U":
-            return None
         values = values.astype(np.float64)
         with warnings.catch_warnings():  # of quantities that no query has
             warnings.simplefilter("ignore", RuntimeWarning)
             bands = values.quantile(list(QUANTILES.values()), items).assign_coords(quantile=list(QUANTILES))
         return xr.concat([values.mean(items).expand_dims(quantile=["mean"]), bands], "quantile")
-    long = [axis for axis in long if axis != LISTED_AXES.get(data.attrs["measure"])]
-    places = [evenly(values.sizes[axis]) for axis in long]
-    if len(long) > 1:
-        places = [ends[[0, len(ends) // 2, -1]] for ends in places]
-    return values.isel(dict(zip(long, places, strict=True)))
+    places = {axis: evenly(values.sizes[axis]) for axis in long}
+    return values.isel({axis: row[[0, len(row) // 2, -1]] if len(long) > 1 else row for axis, row in places.items()})
 
 
 def evenly(size: int) -> np.ndarray:
-    """Return evenly spaced places of an axis, its ends among them: as many as divide it evenly, and at most nine."""
-    if size <= SHORT_AXIS:
-        return np.arange(size)
-    even = [count for count in range(FEWEST_PLACES, MOST_PLACES + 1) if (size - 1) % (count - 1) == 0]
-    return np.linspace(0, size - 1, max(even, default=MOST_PLACES - 2)).round().astype(int)
+    """Return evenly spaced places of a long axis with its ends: as many as divide it evenly, and at most nine."""
+    even = [count for count in range(5, 10) if (size - 1) % (count - 1) == 0]
+    return np.linspace(0, size - 1, max(even, default=7)).round().astype(int)
 
 
-def coordinate(value: object) -> str:
+def coordinate(value: Any) -> str:
     """Write a coordinate as a key of a document."""
-    return str(value) if isinstance(value, str) else f"{round(float(value), 12) + 0:.6g}"  # type: ignore[arg-type]
+    return value if isinstance(value, str) else f"{round(float(value), 12) + 0:.6g}"
 
 
 def plain(value: Any) -> Any:
-    """Return a number of numpy as JSON represents it; None where it is not finite."""
+    """Return a number of numpy as JSON represents it; None if it is not finite."""
     value = value.item() if hasattr(value, "item") else value
     return None if isinstance(value, float) and not np.isfinite(value) else value
 
 
-def _nested(values: xr.DataArray) -> Any:
+def nested(values: xr.DataArray) -> Any:
     """Nest a variable by the coordinates of its axes; an axis without coordinates is a list, no axis a number."""
     if not values.dims:
         return plain(values)
     axis = values.dims[0]
-    parts = [_nested(values.isel({axis: place})) for place in range(len(values))]
+    parts = [plain(value) for value in values.values] if values.ndim == 1 else [nested(part) for part in values]
     return dict(zip(map(coordinate, values[axis].values), parts, strict=True)) if axis in values.coords else parts
 
 
-def document(measure: str, data: xr.Dataset) -> dict[str, Any]:
-    """Return the JSON document of a Dataset, with the name of its measure.
-
-    Examples:
-        >>> data = cocos.measures.weight_curve("triplet", points=5)
-        >>> cocos.reports.document("weight_curve", data)["loss"]
-        {'name': 'triplet', 'parameters': {'margin': 0.2}}
-    """
-    content = DOCUMENTS.get(measure, generic)(data)
-    return {"measure": measure, **content} if isinstance(content, dict) else content
-
-
-def entries(data: xr.Dataset, names: Iterable[Hashable], *axes: str) -> dict[str, Any]:
-    """Return numbers by the labels along some axes, one within the other, then by their names.
-
-    Examples:
-        >>> import xarray as xr
-        >>> from cocos.reports.documents import entries
-        >>> data = xr.Dataset({"part": ("rule", [0.5, float("nan")])}, {"rule": ["group", "text"]})
-        >>> entries(data, ["part"], "rule")
-        {'group': {'part': 0.5}, 'text': {'part': None}}
-    """
-    if not axes:
-        return {str(name): plain(data[name]) for name in names}
-    axis, *rest = axes
-    return {str(label): entries(data.sel({axis: label}), names, *rest) for label in data[axis].values}
+def entries(data: xr.Dataset, names: Iterable[Hashable], *axes: str) -> Any:
+    """Nest variables along the same axes by the coordinates of these axes, then by name."""
+    return nested(data[list(names)].astype(object).to_dataarray("name").transpose(*axes, "name", ...))
 
 
 def verification(data: xr.Dataset) -> dict[str, Any]:
-    """Return metric -> mean, standard deviation over the folds, and threshold."""
+    """Return mean, standard deviation over the folds, and threshold of each metric."""
     data = data.rename(value="mean", deviation="std")
-    names = ("mean", "std", "threshold")
+    names = ["mean", "std", "threshold"]
     return generic(data.drop_vars(names)) | entries(data, names, "metric")
 
 
 def landscape(data: xr.Dataset) -> dict[str, Any]:
     """Return the minimum as predicted and found, (x, y) or None."""
-    ends = {name: _listed(data[name]) for name in ("predicted", "found")}
+    ends = {name: [plain(value) for value in data[name].values] for name in ("predicted", "found")}
     return generic(data) | {name: None if None in end else end for name, end in ends.items()}
 
 
-def count(data: xr.Dataset | dict[str, xr.Dataset]) -> dict[str, Any]:
-    """Return the counts of each direction; of several losses, a list of documents.
+def count(data: xr.Dataset) -> dict[str, Any]:
+    """Return the counts of each direction.
 
     The mean of a quantity of a query is over all queries drawn; the mean of a quantity of a batch, and every standard
     deviation, is over the full batches alone. In the convention `ecir2022` both are over batches.
     """
-    if isinstance(data, dict):
-        documents = [{"label": label, **count(single)} for label, single in data.items()]
-        return {**{key: documents[0][key] for key in ("cocos", "checkpoint")}, "losses": documents}
-    attrs = data.attrs
-    standard = attrs["convention"] == "standard"
-    full = averages.full_batches(data) if standard else np.ones(data.sizes["batch"], dtype=bool)
-    known, idle = bool(data["idle"].notnull().all()), data["idle"] == data["queries"]
-    metrics = [name for name in data if data[name].dims in {(), ("direction",)}]
-    ranked = {
-        "directions": entries(data, [name for name in metrics if data[name].dims], "direction"),
-        **{str(name): float(data[name]) for name in metrics if not data[name].dims},
-    }
-    return {
-        **origin(attrs),
-        "gradient": attrs["gradient"],
+    attrs, idle = data.attrs, data["idle"]
+    full = averages.full_batches(data).sum() if attrs["convention"] == "standard" else data.sizes["batch"]
+    inactive = (idle == data["queries"]).any("direction")
+    content = header(data) | {
         "unit": attrs.get("unit", "natural"),
         "share": attrs.get("share", "unit"),
-        "convention": attrs["convention"],
-        **averages.drawn(data, full),
+        "full_batches": int(full),
         "same_group_pairs": int(data["same_group_pairs"].sum()),
         "not_drawn": results.lines(attrs, "undrawn"),
-        "batches_without_active_queries": int(idle.any("direction").sum()) if known else None,
+        "batches_without_active_queries": int(inactive.sum()) if idle.notnull().all() else None,
         "directions": averages.of_directions(data),
-        **({"metrics": ranked} if metrics else {}),
-        "findings": [finding.document() for finding in findings.of(data)],
     }
+    if metrics := [name for name in data if data[name].dims == ("direction",)]:
+        whole = {name: plain(data[name]) for name in data if not data[name].dims}
+        content["metrics"] = {"directions": entries(data, metrics, "direction")} | whole
+    return content
 
 
 def evaluate(data: xr.Dataset) -> dict[str, Any]:
-    """Return mean and standard deviation over the folds of each metric, by direction; with distractors once more."""
-    attrs, blocks = data.attrs, {}
-    for condition in map(str, data["distractors"].values):
-        single = data.sel(distractors=condition)
-        ranked = [key for key in single if single[key].dims == ("direction", "fold")]
-        sides = results.sides(single).items()
-        blocks[condition] = {
-            "directions": {name: {key: mean_std(side[key]) for key in ranked} for name, side in sides},
-            **{key: mean_std(single[key]) for key in single if single[key].dims == ("fold",)},
-        }
-    whole: dict[str, Any] = blocks["without"]
-    for name, entry in whole["directions"].items():
-        entry |= {key: int(data[key].sel(direction=name)) for key in ("left_out", "unmatched")}
-    if "with" in blocks:
-        whole["with_distractors"] = blocks["with"]
-    if "members" in attrs:
-        members = [str(key) for key in data if str(key).endswith(OF_MEMBERS)]
-        sides = results.sides(data).items()
-        directions = {
-            name: {key.removesuffix(OF_MEMBERS): mean_std(side[key]) for key in members} for name, side in sides
-        }
-        whole |= {"members": int(attrs["members"]), "aggregate": {"directions": directions}}
-    return {
-        **origin(attrs),
-        "split": attrs.get("split"),
-        "health": json.loads(attrs["health"]),
-        "metric": attrs["metric"],
-        "trained_with": attrs.get("trained_with"),
-        "k": [int(k) for k in attrs["k"].split(",")],
-        "folds": int(attrs["folds"]),
-        "ties": attrs["ties"],
-        "seed": int(attrs["seed"]),
-        "device": attrs["device"],
-        **whole,
-    }
+    """Return mean and standard deviation over the folds of each metric, by direction; again with distractors."""
+    last = {name: data[name].dims[-1:] for name in data}
+    folds = data[
+        [name for name in data if last[name] in (("fold",), ("direction",)) and "member" not in data[name].dims]
+    ]
+    content = generic(folds.sel(distractors="without", drop=True)) | {"k": [int(k) for k in data.attrs["k"].split(",")]}
+    if data.sizes["distractors"] > 1:
+        ranked = generic(folds.sel(distractors="with", drop=True))
+        content["with_distractors"] = {key: ranked[key] for key in ranked if key not in header(data)}
+    if members := {name: str(name).removesuffix(OF_MEMBERS) for name in data if str(name).endswith(OF_MEMBERS)}:
+        alone = data[list(members)].rename(members | {"member": "fold"})
+        content |= {"members": alone.sizes["fold"], "aggregate": {"directions": generic(alone)["directions"]}}
+    return content
 
 
 def audit(data: xr.Dataset) -> dict[str, Any]:
     """Return the rules and filters of each direction, and the suspected pairs with the largest push."""
     attrs, directions = data.attrs, {}
-    rules = [key for key in data if "rule" in data[key].dims]
-    filters = [key for key in data if "filter" in data[key].dims and key != "filter_rule"]
-    for name, single in results.sides(data).items():
-        replayed = entries(single, filters, "filter") if "filter" in data.coords else {}
-        directions[name] = {"rules": entries(single, rules, "rule"), "filters": replayed}
+    rules = [name for name in data if "rule" in data[name].dims]
+    filters = [name for name in data if "filter" in data[name].dims and name != "filter_rule"]
+    for side, single in results.sides(data).items():
+        replayed = entries(single, filters, "filter") if filters else {}
+        directions[side] = {"rules": entries(single, rules, "rule"), "filters": replayed}
     return header(data) | {
         **{name: plain(attrs[name]) for name in ("neighbours", "known")},
         "against": [name for name in attrs["against"].split(", ") if name],
@@ -304,73 +234,48 @@ def audit(data: xr.Dataset) -> dict[str, Any]:
 
 def suspects(data: xr.Dataset) -> list[dict[str, Any]]:
     """Return the suspected pairs of an audit, with the rules that suspect them."""
-    keys = [str(key) for key in data if data[key].dims == ("pair",)]
-    columns = {key.removesuffix("_index"): data[key].values for key in keys}
-    rules, suspected = data["suspicion"].values, data["suspected"].values
-    return [
-        {key: plain(values[place]) for key, values in columns.items()} | {"rules": rules[suspected[place]].tolist()}
-        for place in range(data.sizes["pair"])
-    ]
+    names = {str(name).removesuffix("_index"): name for name in data if data[name].dims == ("pair",)}
+    columns = {key: map(plain, data[name].values) for key, name in names.items()}
+    columns["rules"] = (data["suspicion"].values[suspected].tolist() for suspected in data["suspected"].values)
+    return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
 
 
 def run(data: xr.Dataset) -> dict[str, Any]:
     """Return the numbers at every step, the alarms of the detectors, and the checkpoints that were left out."""
     step = axis(data)
-    curves = {
-        str(name): values
-        for name, values in data.data_vars.items()
-        if values.dims in {(step,), (step, "direction")} and values.dtype.kind in "fiu"
-    }
-    attrs = data.attrs
+    numbers = data.drop_vars(step)  # lists, not nested by step
+    curves = {name: numbers[name].dims for name in numbers if numbers[name].dtype.kind in "fiu"}
     return {
-        "cocos": attrs["cocos"],
-        "loss": loss_entry(attrs),
-        "eps": float(attrs["eps"]),
-        **({"dims": int(attrs["checkpoint_dims"])} if "checkpoint_dims" in attrs else {}),
+        **header(data),
         "steps": [int(value) for value in data[step].values],
         **({"files": [str(name) for name in data["file"].values]} if "file" in data else {}),
-        "values": {name: _listed(values) for name, values in curves.items() if "direction" not in values.dims},
-        "directions": {
-            side: {name: _listed(single[name]) for name, values in curves.items() if "direction" in values.dims}
-            for side, single in results.sides(data).items()
-        },
+        "values": {name: nested(numbers[name]) for name, dims in curves.items() if dims == (step,)},
+        "directions": entries(
+            numbers, [name for name, dims in curves.items() if dims == (step, "direction")], "direction"
+        ),
         "alarms": episodes(data),
-        "watching": json.loads(attrs.get("watching", "{}")),
-        "left_out": json.loads(str(attrs.get("left_out", "[]"))),
+        "watching": json.loads(data.attrs.get("watching", "{}")),
+        "left_out": json.loads(str(data.attrs.get("left_out", "[]"))),
     }
 
 
 def verify(data: xr.Dataset) -> dict[str, Any]:
-    """Return the verdict, and the largest difference of each comparison; None where one does not apply."""
-    attrs = data.attrs
-    worst = {name: data[name].where(np.isfinite(data[name])).max("case") for name in ("gap", "error")}
+    """Return the verdict, and the largest difference of each comparison; None if one does not apply."""
     gaps = data["gap"].sel(dtype="float64").dropna("case")
-    dtypes = data["dtype"].values.tolist()
     return {
-        "loss": loss_entry(attrs),
-        "gradient": attrs["gradient"],
-        "verdict": attrs["verdict"],
-        "faults": results.lines(attrs, "faults"),
-        "notes": results.lines(attrs),
+        **header(data),
+        "verdict": data.attrs["verdict"],
+        "faults": results.lines(data.attrs, "faults"),
+        "notes": results.lines(data.attrs),
         "cases": data.sizes["case"],
-        **{name: dict(zip(dtypes, _listed(values), strict=True)) for name, values in worst.items()},
+        **{name: nested(data[name].where(np.isfinite(data[name])).max("case")) for name in ("gap", "error")},
         "gap_on": str(gaps["case"].values[gaps.values.argmax()]) if len(gaps) and float(gaps.max()) > 0 else None,
-        "finite_difference": plain(data["finite_difference"].max()),
-        "largest": plain(data["largest"].max()),
+        **{name: plain(data[name].max()) for name in ("finite_difference", "largest")},
     }
-
-
-def _listed(values: xr.DataArray) -> list:
-    return [plain(value) for value in values.values]
 
 
 # Measures with a document of their own.
 DOCUMENTS: dict[str, Callable[[xr.Dataset], dict[str, Any]]] = {
-    "audit": audit,
-    "count": count,
-    "evaluate": evaluate,
-    "landscape": landscape,
-    "run": run,
-    "verification": verification,
-    "verify": verify,
+    **{"audit": audit, "count": count, "evaluate": evaluate, "landscape": landscape},
+    **{"run": run, "verification": verification, "verify": verify},
 }

@@ -1,83 +1,53 @@
-"""Tables of the measures that have a layout of their own."""
+"""Tables of the measures that have a layout of their own, and the file of suspected pairs."""
 
 import csv
 import io
-import re
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import xarray as xr
 
 from cocos import results
 from cocos.base import terminal, writing
-from cocos.counting import findings
-from cocos.measures.diff import COMPARED, EQUAL_VALUES
+from cocos.counting import averages, findings
 from cocos.reports import documents
-from cocos.reports.tables import TEXT_LENGTH, Table, generic, head, next_steps, number, spread
+from cocos.reports.tables import Table, from_variables, generic, head, next_steps, number, spread
 
-# Columns of the rules and of the filters of an audit.
-RULE_COLUMNS = {"share": "of negatives", "push_share": "of push", "placebo": "random", "met": "queries"}
-FILTER_COLUMNS = {
-    **{"filter_share": "of negatives", "filter_push": "of push"},
-    **{"push_precision": "precision", "push_recall": "recall", "emptied": "emptied"},
-}
-# Columns of the file of suspected pairs.
-SUSPECT_COLUMNS = (
-    *(
-        "query",
-        "candidate",
-        "query_text",
-        "candidate_text",
-        "score",
-        "guide_score",
-        "push",
-        "part",
-        "drawn",
-        "own_hard",
-    ),
-    *("rules", "label"),
-)
+# Fractions of an audit that its tables show in percent, by rule and by filter.
+FRACTIONS = ("share", "push_share", "placebo", "met", "filter_share", "filter_push", "push_precision", "push_recall")
 # The rule whose pairs are known to belong together, so that they need no reading.
 KNOWN_RULE = "group"
-# Metrics among samples alone.
-RECALL = re.compile("R@|average_recall")
-# Units of numbers with two decimals.
-TWO_DIGITS = ("%", "candidates", "queries", "rank", "dimensions")
+SUSPECT_COLUMNS = (
+    *("query", "candidate", "query_text", "candidate_text", "score", "guide_score", "push", "part", "drawn"),
+    *("own_hard", "rules", "label"),
+)
 TextOfRow = Callable[[int], str]
 
 
 def evaluate(data: xr.Dataset) -> list[Table]:
     """Return a row for each metric and a column for each direction, and for each direction with distractors."""
-    entries = documents.evaluate(data)
-    columns = dict(entries["directions"])
-    for side, column in entries.get("with_distractors", {"directions": {}})["directions"].items():
-        if entries["directions"][side]["unmatched"]:
-            columns[f"{side} + distractors"] = column
-    first = next(iter(columns))
-    columns[first] = columns[first] | entries  # metrics of no direction
-    if "accuracy" in entries:  # recall is among samples; of proxies it is accuracy
-        columns["s2p"] = {key: value for key, value in columns["s2p"].items() if not RECALL.match(key)}
-    rows, folds = [], entries["folds"]
+    attrs, folds = data.attrs, data.sizes["fold"]
+    columns = {
+        side if condition == "without" else f"{side} + distractors": single.sel(distractors=condition)
+        for condition in map(str, data["distractors"].values)
+        for side, single in results.sides(data).items()
+        if condition == "without" or single["unmatched"]
+    }
+    rows = []
     for key in map(str, data):
-        if data[key].dims[-1] == "fold" and key not in {"queries", "candidates", "tied"}:
-            unit, digits = " (%)" if data[key].attrs["units"] == "%" else "", 1 if key.endswith("_rank") else 2
-            means = (column.get(key, {}) | ({} if folds > 1 else {"std": None}) for column in columns.values())
-            cells = (spread(value, digits) if "mean" in value else "" for value in means)
-            rows.append((f"{key.replace('_', ' ')}{unit}", *cells))
-    split = f"split {entries['split']}, " if entries["split"] else ""
-    lines = [*findings.first(data.attrs), f"{split}{entries['metric'].replace('_', ' ')} scores on {entries['device']}"]
-    for name, column in columns.items():
-        if "queries" in column:
-            lines.append(f"{name}: {column['queries']['mean']:g} queries, {column['candidates']['mean']:g} candidates")
+        if data[key].dims[-1] == "fold" and key not in {"queries", "candidates"}:
+            means = [averages.entry(float("nan"), single[key].values, standard=False) for single in columns.values()]
+            cells = (spread(mean if folds > 1 else {**mean, "std": None}, 2) for mean in means)
+            rows.append((f"{key.replace('_', ' ')}{' (%)' if data[key].attrs['units'] == '%' else ''}", *cells))
+    split = f"split {attrs['split']}, " if attrs.get("split") else ""
+    lines = [*findings.first(attrs), f"{split}{attrs['metric'].replace('_', ' ')} scores on {attrs['device']}"]
+    for name, single in columns.items():
+        sizes = (float(single[key].mean()) for key in ("queries", "candidates"))
+        lines.append(f"{name}: {next(sizes):g} queries, {next(sizes):g} candidates")
     lines += [f"mean ± standard deviation over {folds} folds, sizes of one fold"] if folds > 1 else []
-    notes = [f"{entries['ties'][:1].upper()}{entries['ties'][1:]}."]
-    for name, column in columns.items():
-        if "tied" in column and column["tied"]["mean"]:
-            notes.append(
-                f"{name}: the best positive of {column['tied']['mean']:.2f} % of the queries ties with a negative"
-            )
-    return [Table(("", *columns), tuple(rows), tuple(lines), tuple(notes))]
+    notes = (f"{attrs['ties'][:1].upper()}{attrs['ties'][1:]}.",)
+    return [Table(("", *columns), tuple(rows), tuple(lines), notes)]
 
 
 def audit(data: xr.Dataset, texts: tuple[TextOfRow, TextOfRow] | None = None, top: int = 10) -> list[Table]:
@@ -88,46 +58,28 @@ def audit(data: xr.Dataset, texts: tuple[TextOfRow, TextOfRow] | None = None, to
         texts: row -> text of the queries and of the candidates; None: no texts.
         top: number of pairs.
     """
-    entries = documents.audit(data)
-    leading = {"suspected", "no rule"}
-    lines = [finding.text for finding in findings.of_audit(data) if finding.kind in leading]
-    notes = [f"rules tried: {', '.join(data['rule'].values[:-1])}; a rule without suspects has no row"]
-    notes += [finding.text for finding in findings.of_audit(data) if finding.kind not in leading]
-    rules, filters, pairs = [], [], []
-    for side, direction in entries["directions"].items():
-        for name, rule in direction["rules"].items():
-            if rule["suspects"]:
-                rules.append((f"{side} {name}", str(rule["suspects"]), *(percent(rule[key]) for key in RULE_COLUMNS)))
-        if not direction["rules"]["any rule"]["suspects"]:
-            lines.append(f"{side}: likely false negatives: none")
-        for name, replayed in direction["filters"].items():
-            if replayed["filter_share"]:
-                filters.append((f"{side} {name}", *(percent(replayed[key]) for key in FILTER_COLUMNS)))
-    unread = [pair for pair in documents.suspects(data) if KNOWN_RULE not in pair["rules"]]
+    lines = [finding.text for finding in findings.of_audit(data) if finding.kind in {"suspected", "no rule"}]
+    notes = [finding.text for finding in findings.of_audit(data) if finding.text not in lines]
+    suspected = data["suspects"].sel(rule="any rule")
+    lines += [f"{side}: likely false negatives: none" for side in data["direction"].values[suspected == 0]]
+    percent = {
+        name: (100 * data[name]).assign_attrs(data[name].attrs | {"units": "%"}) for name in FRACTIONS if name in data
+    }
+    first, *filters = from_variables(data.assign(percent), ("suspects", *percent, "emptied"))
+    whole = {"batch_size": "all"} if int(data.attrs["batches"]) > 1 else {}
+    step = next_steps(data.attrs, "audit", {"out": "suspects.csv"} | whole) if suspected.any() else ()
+    pairs, unread = [], [pair for pair in documents.suspects(data) if KNOWN_RULE not in pair["rules"]]
     for pair in unread[:top]:
         sides = [str(pair[side]) for side in ("query", "candidate")]
         if texts:
             sides = [f"{row} {terminal.one_line(text(int(row)), 24)}" for row, text in zip(sides, texts, strict=True)]
         suspicion = ", ".join([*pair["rules"], *(["own hard negative"] if pair["own_hard"] else [])])
-        pairs.append((
-            *sides,
-            f"{pair['pair_push']:.3g}",
-            percent(pair["pair_part"]),
-            f"{pair['score']:.3f}",
-            suspicion,
-        ))
-    whole = {"batch_size": "all"} if int(data.attrs["batches"]) > 1 else {}
-    step = next_steps(data.attrs, "audit", {"out": "suspects.csv"} | whole) if rules else ()
-    columns = ("suspected by", "pairs", *RULE_COLUMNS.values()) if rules else ()
-    tables = [Table(columns, tuple(rules), (*lines, *head(data)), tuple(notes), typed=step)]
-    if filters:
-        note = "precision, recall: against the known positives, by push; emptied: queries without a negative left"
-        tables.append(Table(("filter", *FILTER_COLUMNS.values()), tuple(filters), notes=(note,)))
-    if pairs:
-        note = f"{len(pairs)} of {len(unread)} pairs with the largest push; of push: fraction of the query's push"
-        columns = ("query", "candidate", "push", "of push", "score", "suspected by")
-        tables.append(Table(columns, tuple(pairs), notes=(note,), left=True))
-    return tables
+        numbers = f"{pair['pair_push']:.3g}", findings.percent(pair["pair_part"]), f"{pair['score']:.3f}"
+        pairs.append((*sides, *numbers, suspicion))
+    columns = ("query", "candidate", "push", "of push", "score", "suspected by")
+    note = f"{len(pairs)} of {len(unread)} pairs with the largest push; of push: fraction of the query's push"
+    listed = [Table(columns, tuple(pairs), notes=(note,), left=True)] if pairs else []
+    return [replace(first, head=(*lines, *head(data)), notes=tuple(notes), typed=step), *filters, *listed]
 
 
 def write_suspects(path: Path, data: xr.Dataset, texts: tuple[TextOfRow, TextOfRow] | None) -> Path:
@@ -148,13 +100,6 @@ def write_suspects(path: Path, data: xr.Dataset, texts: tuple[TextOfRow, TextOfR
     return writing.write(path, stream.getvalue().encode())
 
 
-def percent(value: float | None) -> str:
-    """Write a fraction in percent with one decimal, or the first digit of a small one."""
-    if value is None:
-        return ""
-    return f"{100 * value:.1g} %" if 0 < 100 * value < 0.05 else f"{100 * value:.1f} %"
-
-
 def verify(datasets: Sequence[xr.Dataset]) -> list[Table]:
     """Return a row for each loss with its verdict and its largest differences, and its faults and notes below."""
     rows, notes = [], []
@@ -165,76 +110,47 @@ def verify(datasets: Sequence[xr.Dataset]) -> list[Table]:
         rows.append((name, entries["verdict"], *("" if value is None else f"{value:.1e}" for value in numbers)))
         notes += [f"FAULT: {name}: {line}" for line in entries["faults"]]
         notes += [f"{name}: {line}" for line in entries["notes"]]
-    notes.append(
-        "largest differences relative to the largest weight; gap: closed form and torch.func; error: float32 and "
-        "float64; slope: finite differences"
-    )
-    return [Table(("loss", "verdict", "gap 64", "gap 32", "error 32", "slope"), tuple(rows), (), tuple(notes))]
+    legend = "largest differences relative to the largest weight; gap: closed form and torch.func; error: float32 and "
+    columns = ("loss", "verdict", "gap 64", "gap 32", "error 32", "slope")
+    return [Table(columns, tuple(rows), (), (*notes, f"{legend}float64; slope: finite differences"))]
 
 
 def diff(data: xr.Dataset) -> list[Table]:
-    """Return a row for each number that changed: both means, the paired difference, its p-value; and the queries."""
-    names, by = [str(name) for name in data["version"].values], data.attrs.get("by")
-    rows, lines, unchanged = [], [], []
-    for side, metric in ((side, metric) for side in data["direction"].values for metric in data["metric"].values):
-        values = data.sel(direction=side, metric=metric)
-        unit = COMPARED.get(metric, (metric, ""))[1]
-        digits, label = 2 if unit in TWO_DIGITS else 3, f"{side} {metric}{' (%)' if unit == '%' else ''}"
-        before, after = values["value"].values
-        if np.nanmax(np.abs(after - before), initial=0.0) <= EQUAL_VALUES * np.nanmax(np.abs([before, after])):
-            unchanged += [label] if float(values["pairs"]) > 0 else []
-        elif np.isfinite(values["difference"]):
-            means = [f"{float(mean):.{digits}f}" for mean in values["mean"]]
-            change, p = paired_change(values, digits), float(values["p_holm"])
-            counts = [str(int(values[key])) for key in ("increased", "decreased")]
-            rows.append((label, *means, change, "" if np.isnan(p) else "<0.0001" if p < 1e-4 else f"{p:.4f}", *counts))
-            if metric == by and np.isfinite(values["low"]):
-                verdict = "changed" if p <= 1 - float(data.attrs["level"]) else "no significant change"
-                lines.append(
-                    f"{side}: {metric} {verdict}, {means[0]} -> {means[1]}, {change}, n = {int(values['pairs'])}"
-                )
-    lines.append(f"A: {names[0]}; B: {names[1]}")
-    notes = [*results.lines(data.attrs), *([f"unchanged: {', '.join(unchanged)}"] if unchanged else [])]
-    notes.append(
-        "change: mean paired difference with its interval; p: Holm's method; up, down: queries that rise, fall"
-    )
-    columns = ("", "A", "B", f"change, {100 * float(data.attrs['level']):g} %", "p", "up", "down") if rows else ()
-    tables = [Table(columns, tuple(rows), tuple(lines), tuple(notes))]
-    for side, single in results.sides(data).items() if "changed" in data.dims else ():
-        queries = []
-        for place in np.flatnonzero(single["changed_index"].values >= 0):  # -1 where a direction has fewer
-            query = single.isel(changed=place)
-            name = query["changed_name"].item() if "changed_name" in query else ""
-            label = terminal.one_line(f"{int(query['changed_index'])} {name}".strip(), TEXT_LENGTH)
-            queries.append((label, *(number(value) for value in query["changed_value"].values)))
-        if queries:
-            title = f"{side}: queries whose {by} changed most"
-            tables.append(Table(("query", f"{by} A", f"{by} B"), tuple(queries), (title,)))
+    """Return a row for each number: both means, the paired difference, its p-value; and the most changed queries."""
+    names, by, lines = [str(name) for name in data["version"].values], data.attrs.get("by"), []
+    for side, values in results.sides(data).items() if by in data["metric"] else ():
+        before, after = (number(mean) for mean in values["mean"].sel(metric=by).values)
+        difference, low, high, p, pairs = (
+            float(values[name].sel(metric=by)) for name in ("difference", "low", "high", "p_holm", "pairs")
+        )
+        if low == low:
+            verdict = "changed" if p <= 1 - float(data.attrs["level"]) else "no significant change"
+            change = f"{difference:+.4g} [{low:+.4g}, {high:+.4g}], n = {pairs:.0f}"
+            lines.append(f"{side}: {by} {verdict}, {before} -> {after}, {change}")
+    both = {"A": data["mean"].isel(version=0), "B": data["mean"].isel(version=1)}
+    shown = data.assign({name: mean.assign_attrs(long_name=name) for name, mean in both.items()})
+    numbers = (*both, "difference", "low", "high", "p_holm", "increased", "decreased")
+    first, *more = from_variables(shown, numbers)
+    tables = [
+        replace(first, head=(*lines, f"A: {names[0]}; B: {names[1]}"), notes=tuple(results.lines(data.attrs))),
+        *more,
+    ]
+    if "changed" in data.dims:
+        values = {f"{by} {name}": data["changed_value"].isel(version=place) for place, name in enumerate("AB")}
+        shown = data.assign({name: value.assign_attrs(long_name=name) for name, value in values.items()})
+        index = data["changed_index"]
+        shown["row"] = xr.where(index >= 0, index.astype(str), "-")  # -1 if a direction has fewer
+        tables += from_variables(shown, ("row", "changed_name", *values))
     return tables
-
-
-def paired_change(values: xr.Dataset, digits: int) -> str:
-    """Write a paired difference with its interval; nothing for the baseline."""
-    change, low, high = (float(values[key]) for key in ("difference", "low", "high"))
-    if not np.isfinite(change) or (change == 0 and not np.isfinite(low)):
-        return ""
-    return f"{change:+.{digits}f}" + (f" [{low:+.{digits}f}, {high:+.{digits}f}]" if np.isfinite(low) else "")
 
 
 def replay(data: xr.Dataset) -> list[Table]:
     """Return the means of each variant, and the paired change of the number by which variants are compared."""
     by = data.attrs["by"]
-    digits = 2 if by in {"push", "hardest_share"} else 1
     hidden = ("contributing", "idle") if data.attrs.get("share") == "unknown" else ("relative",)
     means = data["mean"].sel(metric=[name for name in data["metric"].values if name == by or name not in hidden])
-    sides = [single.sel(metric=by) for single in results.sides(data).values()]
-    variants = range(data.sizes["variant"])
-    changes = [[paired_change(single.isel(variant=k), digits) for k in variants] for single in sides]
     small = means.drop_attrs().to_dataset("metric").assign_attrs(data.attrs)
     small["idle"].attrs["units"] = "%"
-    return generic(small.assign(change=(("direction", "variant"), changes, {"long_name": f"change of {by}"})))
-
-
-LAYOUTS: dict[str, Callable[..., list[Table]]] = {
-    **{"audit": audit, "diff": diff, "evaluate": evaluate, "replay": replay, "verify": verify},
-}
+    for name, text in (("difference", f"change of {by}"), ("low", "low"), ("high", "high")):
+        small[name] = data[name].sel(metric=by, drop=True).assign_attrs(long_name=text)
+    return generic(small)

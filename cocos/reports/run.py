@@ -2,66 +2,50 @@
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import xarray as xr
 
-from cocos import results
 from cocos.counting import findings, shares
-from cocos.counting.statistics import RunColumn
 from cocos.measures.run import AMONG_SAMPLES, axis, episodes, widest
 from cocos.monitor import detectors as shelf
 from cocos.monitor import records
-from cocos.reports.tables import Step, Table
+from cocos.reports.tables import Step, Table, from_variables
 
-# Recall among samples; if a run has it, recall among class proxies is called accuracy.
-RECALL_AMONG_SAMPLES = f"R@1{AMONG_SAMPLES}"
-# Columns of each direction, and of a whole checkpoint, by variable.
-SIDE_COLUMNS = {name: number.run for name, number in records.DIRECTION_NUMBERS.items() if number.run}
-SIDE_COLUMNS["R@1"] = RunColumn("R@1", 1)
-COLUMNS = {
-    **{"value": RunColumn("loss", 3), "scale": RunColumn("scale", 1), RECALL_AMONG_SAMPLES: RunColumn("R@1", 1)},
-    **{"dtp": RunColumn("DTP", 3), "alarm": RunColumn("alarms")},
+# Columns by variable; percent of queries for a number of queries, and of one for a fraction.
+HEADINGS = {
+    **{"contributing": "contributing", "relative": "relative", "idle": "idle %", "unpushed": "unpushed %"},
+    **{"effective": "effective", **{f"push_{key}": f"{key.replace('_', ' ')} %" for key in records.SOURCE_KEYS}},
+    **{"R@1": "R@1", f"R@1{AMONG_SAMPLES}": "R@1 among samples", "value": "loss", "scale": "scale", "dtp": "DTP"},
+    "alarm": "alarms",
 }
-# Rows at each end of a run that are shown.
-END_ROWS = 12
 
 
 def table(data: xr.Dataset) -> Table:
-    """Return the numbers of a run at its first and last steps, and the sentences of the detectors."""
-    head = [finding.sentence for finding in findings.of(data) if finding.severity in {"stop", "look"}]
-    head.append(watched(data))
+    """Return the numbers of a run, of a long one at a few steps, below the sentences of the detectors."""
+    lines = [finding.sentence for finding in findings.of(data) if finding.severity in {"stop", "look"}]
+    lines.append(watched(data))
     data = widest(data)
-    steps, attrs = data[axis(data)].values, data.attrs
-    count = f"{len(steps)} {'checkpoint' if axis(data) == 'checkpoint' else 'record'}{'' if len(steps) == 1 else 's'}"
-    head.append(f"{count}, step {int(steps[0])} to {int(steps[-1])}")
-    fixed = "loss_repr" not in data or len(set(data["loss_repr"].values.tolist())) == 1
-    loss = attrs.get("loss_repr", attrs["loss"]) if fixed else attrs["loss"]
-    head.append(f"loss {loss}, {shares.above(attrs)} (eps = {float(attrs['eps']):g})")
-    columns = {"step": [str(int(step)) for step in steps]}
-    recorded = {name for name in SIDE_COLUMNS if name in data and data[name].notnull().any()}
+    attrs, steps = data.attrs, data[axis(data)].values
+    unit = "checkpoint" if axis(data) == "checkpoint" else "record"
+    lines.append(f"{len(steps)} {unit}{'' if len(steps) == 1 else 's'}, step {int(steps[0])} to {int(steps[-1])}")
+    one_loss = "loss_repr" not in data or len(set(data["loss_repr"].values.tolist())) == 1
+    loss = attrs.get("loss_repr", attrs["loss"]) if one_loss else attrs["loss"]
+    lines.append(f"loss {loss}, {shares.above(attrs)} (eps = {float(attrs['eps']):g})")
+    recorded = {name for name in HEADINGS if name in data and data[name].notnull().any()}
     recorded -= {push for unit, push in records.BY_PUSH.items() if unit in recorded}  # one of the two is shown
-    for name, column in SIDE_COLUMNS.items():
-        heading = "accuracy" if name == "R@1" and RECALL_AMONG_SAMPLES in data else column.heading
-        for side, single in results.sides(data).items() if name in recorded else ():
-            values = single[name].values * (100 if column.percent else 1)
-            if column.percent and records.DIRECTION_NUMBERS[name].how == "sum":
-                values = values / single["queries"].values
-            columns[f"{heading} {side}" if data.sizes["direction"] > 1 else heading] = _cells(values, column.digits)
-    for name, column in COLUMNS.items():
-        if name in data and data[name].notnull().any():
-            columns[column.heading] = _cells(data[name].values, column.digits)
-    rows = list(zip(*columns.values(), strict=True))
-    if len(rows) > 2 * END_ROWS:
-        more = (f"{len(rows) - 2 * END_ROWS} more (--json)", *[""] * (len(columns) - 1))
-        rows = [*rows[:END_ROWS], more, *rows[-END_ROWS:]]
-    return Table(tuple(columns), tuple(rows), tuple(head))
-
-
-def _cells(values: np.ndarray, digits: int) -> list[str]:
-    """Write numbers, never -0; a dash if a value is unknown."""
-    return [f"{round(float(value), digits) + 0:.{digits}f}" if np.isfinite(value) else "-" for value in values]
+    columns = {}
+    for name in (name for name in HEADINGS if name in recorded):
+        values = data[name] / data["queries"] if name in {"idle", "unpushed"} else data[name]
+        values = (100 * values if HEADINGS[name].endswith("%") else values).drop_attrs()
+        if "direction" not in values.dims or values.sizes["direction"] == 1:
+            columns[HEADINGS[name]] = values.squeeze("direction", drop=True) if "direction" in values.dims else values
+        else:
+            for side in values["direction"].values:
+                columns[f"{HEADINGS[name]} {side}"] = values.sel(direction=side, drop=True)
+    first, *_ = from_variables(xr.Dataset(columns, attrs=attrs), columns)
+    return replace(first, head=tuple(lines))
 
 
 def watched(data: xr.Dataset) -> str:
@@ -71,19 +55,13 @@ def watched(data: xr.Dataset) -> str:
 
 
 def following(data: xr.Dataset, paths: Sequence[Path], *, kept: bool = False) -> tuple[Step, ...]:
-    """Return the commands to type next: draw the curves, and compare the best checkpoint, or the first, with the last.
+    """Return the commands to type next: draw the curves, and compare the first checkpoint with the last.
 
     Args:
         data: of a run.
         paths: arguments of `cocos run`, or the result that it wrote.
         kept: `paths` are a store or a result, which need no options.
     """
-    steps = [Step("run", tuple(map(str, paths)), {"out": "run.png"}, carry=not kept)]
-    if "file" in data and data.sizes["checkpoint"] > 1:
-        files = [str(file) for file in data["file"].values]
-        recall = data[RECALL_AMONG_SAMPLES] if RECALL_AMONG_SAMPLES in data else data["R@1"].mean("direction")
-        best = np.flatnonzero(recall == recall.max())[-1]
-        pair = files[0 if best == len(files) - 1 else best], files[-1]
-        if all(pair):
-            steps.append(Step("diff", pair, lead="      "))
-    return tuple(steps)
+    step = Step("run", tuple(map(str, paths)), {"out": "run.png"}, carry=not kept)
+    files = [str(file) for file in data["file"].values if str(file)] if "file" in data else []
+    return (step, Step("diff", (files[0], files[-1]))) if len(files) > 1 else (step,)

@@ -452,7 +452,7 @@ class _Work:
         path = self.source.path if isinstance(self.source, Checkpoint) else None
         if path is None:
             return ""
-        return _line(self.typed(Step(name, (*first, str(path)), options, lead="")))
+        return _line(self.typed(Step(name, (*first, str(path)), options)))
 
     def section(self, key: str, title: str, kind: str, command: str, **own: Any) -> list[PageSection]:
         """The section of a measure with its table and its picture; none where it does not apply."""
@@ -587,7 +587,7 @@ def report(
             zip(several, (_command(*each, typed) for each in zip(files, made, kinds, strict=False)), strict=False)
         )
         if compared and files:
-            commands[WHAT_CHANGED] = _line(typed(Step("diff", tuple(map(str, files)), lead="")))
+            commands[WHAT_CHANGED] = _line(typed(Step("diff", tuple(map(str, files)))))
         shown = of_results(compared | several, ["diff"] * len(compared) + kinds, commands)
         shown.missing.extend(why)
         return replace(shown, title=PAGE_OF_TWO.format(*several)) if compared else shown
@@ -606,7 +606,7 @@ def report(
     shown = {WHAT_CHANGED: compared} | {name: work.asked("count") for name, work in zip(names, works, strict=True)}
     commands = {name: work.command("count") for name, work in zip(names, works, strict=True)}
     if all(isinstance(each, Checkpoint) for each in held):
-        commands[WHAT_CHANGED] = _line(typed(Step("diff", tuple(str(each.path) for each in held), lead="")))
+        commands[WHAT_CHANGED] = _line(typed(Step("diff", tuple(str(each.path) for each in held))))
     return replace(of_results(shown, ["diff", "count", "count"], commands), title=PAGE_OF_TWO.format(*names))
 
 
@@ -618,14 +618,14 @@ def _line(step: Step | str) -> str:
 def _command(file: Path, data: xr.Dataset, kind: str, typed: Callable[[Step], Step | str]) -> str:
     """The command that prints a run, or that made a result of a file; empty for others."""
     if kind == "run" and (file.is_dir() or file.suffix == ".jsonl"):
-        return _line(typed(Step("run", (str(file),), lead="")))
+        return _line(typed(Step("run", (str(file),))))
     path = str(data.attrs.get("checkpoint_path", ""))
     if kind not in FROM_FILES or not path or "\n" in path or "\n" in str(data.attrs.get("loss", "")):
         return ""
     options = {name: data.attrs[name] for name in FROM_FILES[kind] if name in data.attrs}
     if "loss" in options:
         options["param"] = parameter_values(loss_entry(data.attrs)["parameters"])
-    return _line(Step(kind, (path,), options, carry=False, lead=""))
+    return _line(Step(kind, (path,), options, carry=False))
 
 
 def _between(several: Mapping[str, xr.Dataset], kinds: Sequence[str]) -> tuple[dict[str, xr.Dataset], list[str]]:
