@@ -12,7 +12,7 @@ from safetensors.torch import save_file
 from typer.testing import CliRunner
 
 import cocos
-import reference
+from benchmarks.exactness import dense_scores
 from cocos import Embeddings, InputError, measures, reports, results
 from cocos.cli import app
 from cocos.embeddings import similarities
@@ -74,7 +74,7 @@ def slow_precision_recall(score, positive, negative):
 
 
 def cosines(query, candidate):
-    return reference.alike(SimpleNamespace(query=query, candidate=candidate), "cosine")
+    return dense_scores(query, candidate, "cosine")
 
 
 @pytest.fixture(scope="module")
