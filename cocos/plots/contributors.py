@@ -120,11 +120,10 @@ def _numbers(one: xr.Dataset, longest: float, others: float | None, ax: Axes) ->
             ax.annotate(f"{length:.0f} % //", (-LONGEST_PULL * longest, at), xytext=(2, 0), va="center", ha="left",
                         textcoords="offset points", fontsize=tiny_points(), color="black",
                         bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.6})  # fmt: skip
-        text = f"{held:.0f} % of the pull" if pull else f"{held:.0f} %" if mass > 0 else ""
-        ax.text(1.01, at, text, va="center", **right)
+        unit = "of the pull" if pull else "cumulative" if at == np.argmax(one["weight"].values) else ""
+        ax.text(1.01, at, f"{held:.0f} % {unit}" if mass else "", va="center", **right)
     if others is not None:
         ax.text(1.01, one.sizes["candidate"], f"{100 * others:.0f} % more", va="center", **right)
-    ax.text(1.01, -0.9, "cumulative", **right)
 
 
 def _headed(dataset: xr.Dataset, query: str | None, image: np.ndarray | None, ax: Axes) -> None:

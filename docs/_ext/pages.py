@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterable
+from functools import partial
 from pathlib import Path
 
 import cocos
@@ -83,7 +84,8 @@ def loss_page(name: str, pictures: Path) -> str:
     """The page of one loss: its card as a table, its docstring, its weight drawn, its equals."""
     loss, about = losses.load(name), cards.entry(name)
     cls = type(loss)
-    saving.save_plot(plots.weight_curve, measures.weight_curve(loss, points=POINTS), pictures / f"{name}.svg")
+    curve = measures.weight_curve(loss, points=POINTS)
+    saving.save_panels([partial(plots.weight_curve, curve)], pictures / f"{name}.svg", size=(6.4, 4.4))
     rows = {
         "command line": f"``--loss {name}``",
         "parameters": ", ".join(f"``{key}={value}``" for key, value in about["parameters"].items()) or "none",
