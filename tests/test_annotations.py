@@ -100,7 +100,7 @@ def test_every_repr_is_one_line_without_tensors(tmp_path):
     for text in shown:
         assert "\n" not in text and "tensor" not in text and len(text) < 250
     assert shown[0] == "Embeddings(query=(3, 6), candidate=(4, 6), float32 on cpu, q2c and c2q)"
-    assert shown[1].startswith("Pairs(scores=(3, 4), float32 on cpu, 4 positive, 8 negative, with candidate_group")
+    assert shown[1].startswith("Pairs(scores=(3, 4), 4 positive, 8 negative)")
     assert "format=embeddings" in shown[2] and "rows.npz" in shown[2]
 
 

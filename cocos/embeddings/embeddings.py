@@ -6,7 +6,6 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, TypeVar
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -29,21 +28,12 @@ Value = TypeVar("Value")
 SIDES = ("query", "candidate")
 NO_QUEUE_GROUPS = "the rows of the queue have no groups, so that each of them is a negative of every query"
 PROXY_DIRECTIONS = (("s2p",), ("p2s",))  # directions of samples and class proxies, which may be the same rows
+ARGUMENTS = (
+    *("query", "candidate", "query_group", "candidate_group", "directions", "shared", "candidate_variance", "names"),
+    *("negatives", "pictures", "candidate_negatives", "notes", "marks", "teacher", "grades", "queue", "query_queue"),
+    *("logq", "query_logq"),
+)
 LABELLED_WITHOUT_NEGATIVES = "negatives: a labelled set has none of its own: the samples of other classes are negatives"
-# Arguments of `Embeddings` that belong to one side, by the number of the side and the field of `Side`.
-SIDE_FIELDS = {
-    "query": (0, "rows"),
-    "candidate": (1, "rows"),
-    "query_group": (0, "group"),
-    "candidate_group": (1, "group"),
-    "negatives": (0, "negatives"),
-    "candidate_negatives": (1, "negatives"),
-    "query_queue": (0, "queue"),
-    "queue": (1, "queue"),
-    "query_logq": (0, "logq"),
-    "logq": (1, "logq"),
-    "candidate_variance": (1, "variance"),
-}
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,31 +60,25 @@ class Side:
     logq: Tensor | None = None
     variance: Tensor | None = None
 
-    def select(self, index: Tensor) -> "Side":
-        """Return some rows by their numbers, without names, pictures, hard negatives and queue."""
+    def select(self, index: Tensor | slice) -> "Side":
+        """Select rows, without names, pictures, hard negatives and queue."""
         logq, variance = (None if values is None else values[index] for values in (self.logq, self.variance))
         return Side(self.rows[index], self.group[index], logq=logq, variance=variance)
-
-    def truncate(self, dims: int) -> "Side":
-        """Return the first dimensions of all rows."""
-        variance = None if self.variance is None else self.variance[:, :dims].contiguous()
-        return replace(self, rows=self.rows[:, :dims].contiguous(), variance=variance)
 
     def without_queue(self) -> "Side":
         """Return the side without the rows of a queue."""
         if self.queue is None:
             return self
         size = int((~self.queue).sum())
-        parts = {name: getattr(self, name) for name in ("names", "pictures", "logq", "variance")}
-        parts = {name: None if values is None else values[:size] for name, values in parts.items()}
-        return Side(self.rows[:size], self.group[:size], negatives=self.negatives, **parts)
+        names, pictures = (None if values is None else values[:size] for values in (self.names, self.pictures))
+        return replace(self.select(slice(size)), names=names, pictures=pictures, negatives=self.negatives)
 
-    def to(self, rows: Tensor) -> "Side":
-        """Return the side with rows of another device or dtype, and everything else on that device."""
-        parts = {name: getattr(self, name) for name in ("group", "negatives", "queue", "logq")}
-        parts = {name: None if values is None else values.to(rows.device) for name, values in parts.items()}
+    def with_rows(self, rows: Tensor) -> "Side":
+        """Replace the rows, also by rows of another device or dtype, and move everything else to that device."""
+        names = ("group", "negatives", "queue", "logq")
+        values = {name: None if getattr(self, name) is None else getattr(self, name).to(rows.device) for name in names}
         variance = None if self.variance is None else self.variance.to(rows)
-        return replace(self, rows=rows, variance=variance, **parts)
+        return replace(self, rows=rows, variance=variance, **values)
 
 
 @dataclass(frozen=True, eq=False, init=False, repr=False)
@@ -173,67 +157,58 @@ class Embeddings:
     ):
         query, candidate = matrix("query", query), matrix("candidate", candidate)
         check_joint(query, candidate)
-        grades = annotations.grades(grades, len(query), len(candidate))
-        queues = read_queue(query_queue, query, "query_queue"), read_queue(queue, candidate, "queue")
-        groups, queue_groups = read_groups((query_group, candidate_group), (query, candidate), queues)
-        directions, notes = annotations.directions(directions), tuple(notes)
         if shared and len(query) != len(candidate):
             lengths = f"{len(query)} query rows and {len(candidate)} candidate rows"
             raise InputError(f"shared: {lengths}, expected the same rows on both sides")
+        if shared and (negatives is not None or candidate_negatives is not None):
+            raise InputError(LABELLED_WITHOUT_NEGATIVES)
+        grades = annotations.grades(grades, len(query), len(candidate))
+        queues = read_queue("query_queue", query_queue, query), read_queue("queue", queue, candidate)
+        groups, queue_groups = read_groups((query_group, candidate_group), (query, candidate), queues)
+        directions, notes = annotations.directions(directions), tuple(notes)
         if candidate_variance is not None:
             candidate_variance = variances(candidate_variance, candidate, len(directions))
         number = len(candidate)
         candidate, negatives = annotations.append_negatives(negatives, query, candidate)
-        if len(candidate) > number:  # hard negatives that are vectors, each in a group of its own
-            groups[1] = torch.cat([groups[1], new_groups(groups, len(candidate) - number).to(groups[1].device)])
+        appended = len(candidate) - number
+        groups[1] = torch.cat([groups[1], new_groups(groups, appended).to(groups[1])])
+        if not shared:
+            names = annotations.pad_with_empty("names", names, appended)
+            pictures = annotations.pad_with_empty("pictures", pictures, appended)
         matrices, masks = [query, candidate], [None, None]
-        for k, pair in enumerate(queues):
-            if pair is None:
+        for k, (queue_rows, _) in enumerate(queues):
+            if queue_rows is None:
                 continue
-            queue_rows = pair[0]
             if queue_groups[k] is None:
                 notes = (*notes, NO_QUEUE_GROUPS)
                 queue_groups[k] = new_groups(groups, len(queue_rows))
-            for side in (0, 1) if shared else (k,):
-                length = len(matrices[side])
-                masks[side] = torch.arange(length + len(queue_rows), device=queue_rows.device) >= length
-                groups[side] = torch.cat([groups[side], queue_groups[k].to(groups[side])])
             longer = torch.cat([matrices[k], queue_rows])
-            matrices = [longer, longer] if shared else [longer if side == k else matrices[side] for side in (0, 1)]
+            for side in (0, 1) if shared else (k,):
+                masks[side] = torch.arange(len(longer), device=longer.device) >= len(matrices[side])
+                groups[side] = torch.cat([groups[side], queue_groups[k].to(groups[side])])
+                matrices[side] = longer
         query, candidate = matrices
-        if not shared:
-            names = annotations.pad_with_empty("names", names, len(candidate) - number)
-            pictures = annotations.pad_with_empty("pictures", pictures, len(candidate) - number)
-        logq = annotations.logq("logq", logq, len(candidate), "candidate")
-        query_logq = annotations.logq("query_logq", query_logq, len(query), "query")
         query_group, candidate_group = (group.to(query.device) for group in groups)
-        texts, images = (
-            read_pair(name, values, shared, (query, candidate), read)
-            for name, values, read in (
-                ("names", names, annotations.names),
-                ("pictures", pictures, annotations.pictures),
-            )
-        )
-        if shared and (negatives is not None or candidate_negatives is not None):
-            raise InputError(LABELLED_WITHOUT_NEGATIVES)
+        names = read_pair("names", names, shared, matrices, annotations.names)
+        pictures = read_pair("pictures", pictures, shared, matrices, annotations.pictures)
         negatives = annotations.negatives("negatives", negatives, query_group, candidate_group, SIDES)
         candidate_negatives = annotations.negatives(
             "candidate_negatives", candidate_negatives, candidate_group, query_group, SIDES[::-1]
         )
-        sides = (
-            Side(query, query_group, texts[0], images[0], negatives, masks[0], query_logq),
-            Side(
-                candidate, candidate_group, texts[1], images[1], candidate_negatives, masks[1], logq, candidate_variance
-            ),
-        )
+        query_logq = annotations.logq("query_logq", query_logq, len(query), "query")
+        logq = annotations.logq("logq", logq, len(candidate), "candidate")
         if teacher is not None:
             groups = query_group, candidate_group
             teacher = teachers.of(teacher, len(query), len(candidate), negatives, groups).to(query)
+        first = Side(query, query_group, names[0], pictures[0], negatives, masks[0], query_logq)
+        second = Side(candidate, candidate_group, names[1], pictures[1], candidate_negatives, masks[1], logq)
+        sides = first, replace(second, variance=candidate_variance)
         marks = pair_marks.each(marks, len(query), len(candidate))
         vars(self).update(sides=sides, directions=directions, shared=shared, notes=notes, marks=marks)
         vars(self).update(teacher=teacher, grades=grades)
         self._check_rows()
-        if not shared and directions not in PROXY_DIRECTIONS:
+        is_same = torch.equal(query_group, candidate_group) and torch.equal(query, candidate)
+        if is_same and not shared and directions not in PROXY_DIRECTIONS:
             self._read_as_labelled()
 
     query = property(lambda self: self.sides[0].rows, doc="Rows of the queries, (Q, D).")
@@ -328,9 +303,7 @@ class Embeddings:
         return self.unchecked(marks=pair_marks.each(labels, len(self.query), len(self.candidate)))
 
     def _read_as_labelled(self) -> None:
-        """Read sides that are the same rows as a labelled set, if some samples have other positives than themselves."""
-        if not (torch.equal(self.query_group, self.candidate_group) and torch.equal(self.query, self.candidate)):
-            return
+        """Read equal sides as a labelled set, if some samples have other positives than themselves."""
         note = READ_AS_LABELLED if len(self.query_group.unique()) < len(self.query_group) else EACH_ITS_OWN_POSITIVE
         if note == READ_AS_LABELLED:
             if self.negatives is not None or self.candidate_negatives is not None:
@@ -381,9 +354,6 @@ class Embeddings:
 
         Returns:
             Embeddings with the one direction `s2p` (sample to proxy) or `s2s` (sample to sample).
-
-        Raises:
-            InputError: as the class; or a variance without proxies.
         """
         if proxies is None and proxy_variance is not None:
             raise InputError("proxy_variance is given and proxies are not: a variance belongs to a proxy")
@@ -409,14 +379,14 @@ class Embeddings:
 
     @property
     def proxies(self) -> bool:
-        """Whether candidates are class proxies (direction `s2p`): all of them take part in every batch."""
-        return tuple(self.directions) == PROXY_DIRECTIONS[0]
+        """Whether candidates are class proxies (direction `s2p`), which take part in every batch."""
+        return self.directions == PROXY_DIRECTIONS[0]
 
     def flip(self) -> "Embeddings":
-        """Swap the sides: candidates ask, queries are ranked. Twice is the identity.
+        """Swap the sides. Twice is the identity.
 
         Raises:
-            InputError: candidates are distributions, which cannot ask.
+            InputError: candidates are distributions, which cannot be queries.
         """
         if self.candidate_variance is not None:
             raise InputError("candidate_variance: candidates that are distributions cannot be queries")
@@ -431,19 +401,11 @@ class Embeddings:
         )
 
     def single(self, direction: str) -> "Embeddings":
-        """Keep one direction: the queries alone ask."""
+        """Keep the first direction, with a name."""
         return self.unchecked(directions=(direction,))
 
     def truncate(self, dims: int) -> "Embeddings":
-        """Keep the first dimensions of every row, which Matryoshka training makes embeddings of their own.
-
-        Args:
-            dims: number of dimensions, from 1 to the width of the rows.
-
-        Raises:
-            InputError: there are fewer dimensions, or `dims` is below 1.
-
-        Source: Kusupati et al. 2022, Matryoshka Representation Learning, arXiv:2205.13147.
+        """Keep the first dimensions of every row (Matryoshka, Kusupati et al. 2022, arXiv:2205.13147).
 
         Examples:
             >>> cocos.Embeddings(torch.eye(4)[:2], torch.eye(4)[2:]).truncate(3).query.shape
@@ -451,32 +413,28 @@ class Embeddings:
         """
         width = self.query.shape[1]
         check_dims(dims, width)
-        sides = tuple(side.truncate(dims) for side in self.sides)
-        if self.candidate is self.query:
-            sides = sides[0], replace(sides[1], rows=sides[0].rows)
+        query = self.query[:, :dims].contiguous()
+        candidate = query if self.candidate is self.query else self.candidate[:, :dims].contiguous()
+        first, second = self.sides[0].with_rows(query), self.sides[1].with_rows(candidate)
+        if second.variance is not None:
+            second = replace(second, variance=second.variance[:, :dims].contiguous())
         notes = (*self.notes, f"the first {dims} of {width} dimensions of each row")
-        return self.unchecked(sides=sides, notes=notes, _kept={})
+        return self.unchecked(sides=(first, second), notes=notes, _kept={})
+
+    def with_rows(self, query: Tensor, candidate: Tensor) -> "Embeddings":
+        """Replace the rows, without a second check."""
+        return self.unchecked(sides=(self.sides[0].with_rows(query), self.sides[1].with_rows(candidate)))
 
     def unchecked(self, **values: object) -> "Embeddings":
-        """Return the same set with other values of some fields, without a second check."""
+        """Replace fields, without a second check; derived values stay cached."""
         embeddings = object.__new__(Embeddings)
         vars(embeddings).update(vars(self), _kept=self._kept)
-        by_side: tuple[dict[str, Any], dict[str, Any]] = {}, {}
-        for name, value in values.items():
-            if name in SIDE_FIELDS:
-                number, field = SIDE_FIELDS[name]
-                by_side[number][field] = value
-            else:
-                vars(embeddings)[name] = value
-        if any(by_side):
-            sides = tuple(replace(side, **fields) for side, fields in zip(embeddings.sides, by_side, strict=True))
-            vars(embeddings).update(sides=sides)
+        vars(embeddings).update(values)
         return embeddings
 
     def replace(self, **values: Any) -> "Embeddings":
         """Return the embeddings of the same arguments with other values of some, checked again."""
-        names = ("directions", "shared", "names", "pictures", "notes", "marks", "teacher", "grades")
-        return Embeddings(**{name: getattr(self, name) for name in (*SIDE_FIELDS, *names)} | values)
+        return Embeddings(**{name: getattr(self, name) for name in ARGUMENTS} | values)
 
     def to(self, device: torch.device | str | None = None, dtype: torch.dtype | None = None) -> "Embeddings":
         """Move to another device or dtype; the same object if nothing changes."""
@@ -484,8 +442,7 @@ class Embeddings:
         if query is self.query:
             return self
         candidate = query if self.candidate is self.query else self.candidate.to(device, dtype)
-        moved = self.unchecked(
-            sides=(self.sides[0].to(query), self.sides[1].to(candidate)),
+        moved = self.with_rows(query, candidate).unchecked(
             teacher=self.teacher and self.teacher.to(query),
             grades=None if self.grades is None else self.grades.to(query.device),
             _kept={},
@@ -508,13 +465,11 @@ class Embeddings:
 
 
 def read_pair(
-    name: str, values: Any, shared: bool, sides: tuple[Tensor, Tensor], read: Callable[[str, Any, int], Any]
+    name: str, values: Any, shared: bool, sides: Sequence[Tensor], read: Callable[[str, Any, int], Any]
 ) -> tuple[Any, Any]:
     """Check the names or the pictures of both sides; (None, None) without any."""
-    pair = annotations.pair(name, values, shared)
-    return tuple(
-        read(f"{name} of {side}", texts, len(rows)) for side, texts, rows in zip(SIDES, pair, sides, strict=True)
-    )
+    first, second = annotations.pair(name, values, shared)
+    return read(f"{name} of query", first, len(sides[0])), read(f"{name} of candidate", second, len(sides[1]))
 
 
 def new_groups(groups: Sequence[Tensor], number: int) -> Tensor:
@@ -522,38 +477,32 @@ def new_groups(groups: Sequence[Tensor], number: int) -> Tensor:
     return max(int(ids.max()) for ids in groups) + 1 + torch.arange(number)
 
 
-def read_queue(queue: Any, side: Tensor, name: str) -> tuple[Tensor, Any] | None:
-    """Read a queue: rows (K, D) or (rows, group (K,)), returned with the ids or None; None without a queue."""
-    if queue is None:
-        return None
+def read_queue(name: str, queue: Any, side: Tensor) -> tuple[Tensor | None, Any]:
+    """Return the rows (K, D) of a queue and their ids, either of which may be None."""
     vectors, group = queue if isinstance(queue, tuple) and len(queue) == 2 else (queue, None)
+    if vectors is None:
+        return None, None
     vectors = matrix(name, vectors)
     if vectors.shape[1] != side.shape[1]:
         raise InputError(f"{name}: shape {tuple(vectors.shape)}, expected floating point (K, {side.shape[1]})")
-    check_finite(name, vectors, norms_and_projections(vectors)[0])
-    if group is not None and len(group) != len(vectors):
-        raise InputError(f"{name}_group: {len(group)} ids, expected {len(vectors)}, one for each row of the queue")
     return vectors.to(side), group
 
 
 def read_groups(
-    groups: tuple[Any, Any], sides: tuple[Tensor, Tensor], queues: tuple[tuple[Tensor, Any] | None, ...]
+    groups: Sequence[Any], sides: Sequence[Tensor], queues: Sequence[tuple[Tensor | None, Any]]
 ) -> tuple[list[Tensor], list[Tensor | None]]:
-    """Return the ids of the rows of both sides, and those of their queues, None for a queue without groups.
+    """Return the ids of the rows of both sides, and of their queues, None for a queue without groups.
 
-    Ids that are text are numbered together, so the ids of a queue are read behind those of its side.
+    Texts are numbered together.
     """
-    queue_groups = [None if queue is None else queue[1] for queue in queues]
-    if any(group is not None for group in queue_groups):
-        groups = tuple(
-            np.concatenate([
-                ids.cpu().numpy() if isinstance(ids, Tensor) else np.asarray(ids)
-                for ids in (np.arange(len(side)) if group is None else group, queue_group)
-                if ids is not None
-            ])
-            for group, side, queue_group in zip(groups, sides, queue_groups, strict=True)
-        )
-    lengths = [0 if group is None else len(group) for group in queue_groups]
-    ids = annotations.both_groups(*groups, *(len(side) + n for side, n in zip(sides, lengths, strict=True)))
-    rest = [own[len(side) :] if n else None for own, side, n in zip(ids, sides, lengths, strict=True)]
-    return [own[: len(side)] for own, side in zip(ids, sides, strict=True)], rest
+    (first, first_ids), (second, second_ids) = queues
+    if first_ids is not None or second_ids is not None:
+        groups = [torch.arange(len(side)) if ids is None else ids for ids, side in zip(groups, sides, strict=True)]
+    ids = dict(zip(("query_group", "candidate_group"), groups, strict=True))
+    ids = number_texts(ids | {"query_queue_group": first_ids, "queue_group": second_ids})
+    both = annotations.both_groups(ids["query_group"], ids["candidate_group"], *map(len, sides))
+    queue_groups = [
+        None if ids[name] is None else annotations.groups(name, ids[name], "the queue", len(rows))
+        for name, rows in (("query_queue_group", first), ("queue_group", second))
+    ]
+    return list(both), queue_groups

@@ -93,7 +93,7 @@ def _on_sphere(embeddings: Embeddings) -> Embeddings:
         embeddings.kept("unit rows", (rows,), lambda rows: unit(rows.double()))
         for rows in (embeddings.query, embeddings.candidate)
     )
-    return embeddings.unchecked(query=query, candidate=candidate)
+    return embeddings.with_rows(query, candidate)
 
 
 def _norms(

@@ -170,7 +170,7 @@ def moved(pairs: Pairs, metric: str, query: Tensor, candidate: Tensor) -> Pairs:
         scores=similarities.METRICS[metric](query, candidate, *variance),
         query_norm=similarities.length(query),
         candidate_norm=similarities.length(candidate),
-        embeddings=part.unchecked(query=query, candidate=candidate),
+        embeddings=part.with_rows(query, candidate),
     )
 
 
