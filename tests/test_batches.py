@@ -420,21 +420,18 @@ def test_hard_negatives_count_the_same_held_and_in_one_pass(loss, direction, fli
 @pytest.mark.parametrize(
     ("negatives", "sentence"),
     [
-        (torch.zeros(40, 2), "negatives: torch.float32 of shape (40, 2), expected integers of shape (40, K)"),
-        (torch.zeros(40, 2, 5), "negatives: torch.float32 of shape (40, 2, 5), expected floating point vectors"),
-        (torch.zeros(39, 2).long(), "negatives: torch.int64 of shape (39, 2), expected integers of shape (40, K)"),
-        (torch.zeros(40).long(), "negatives: torch.int64 of shape (40,), expected"),
-        (torch.ones(40, 2).bool(), "negatives: torch.bool of shape (40, 2), expected"),
+        (torch.zeros(40, 2), "negatives: dtype torch.float32, expected integers of shape (40, K)"),
+        (torch.zeros(40, 2, 5), "negatives: torch.float32 of shape (40, 2, 5), expected floats (40, K, 8)"),
+        (torch.zeros(39, 2).long(), "negatives: shape (39, 2), expected integers of shape (40, K)"),
+        (torch.zeros(40).long(), "negatives: shape (40,), expected"),
+        (torch.ones(40, 2).bool(), "negatives: dtype torch.bool, expected"),
         (
             torch.full((40, 1), 65),
-            "negatives: 65 in row 0, expected rows of candidate, 0 to 64, or -1 for none (40 such",
+            "negatives: 65 in row 0, expected integers of shape (40, K): rows of candidate, 0 to 64",
         ),
         (torch.full((40, 1), -2), "negatives: -2 in row 0"),
-        (
-            torch.full((40, 2), 7),
-            "candidate 7 of query 7 is its positive",
-        ),
-        ("many", "negatives: str, expected rows of candidate, (40, K)"),
+        (torch.full((40, 2), 7), "candidate 7 of query 7 is its positive"),
+        ("many", "negatives: str, expected integers of shape (40, K)"),
     ],
 )
 def test_negatives_that_cannot_be_used_are_named(negatives, sentence):

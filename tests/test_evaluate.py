@@ -507,7 +507,7 @@ FAULTS = (
     ({"metric": "cosin"}, "unknown metric 'cosin': did you mean 'cosine'?"),
     ({"seed": -1}, "seed: -1, expected an integer from 0"),
     ({"distractors": Embeddings(torch.ones(3, 5), torch.ones(3, 5))}, "distractors have width 5 and the embeddings"),
-    ({"distractors": Embeddings(torch.ones(2, 12), torch.eye(2, 12) * 0)}, "distractors: zero vector in rows 0, 1"),
+    ({"distractors": Embeddings(torch.ones(2, 12), torch.eye(2, 12) * 0)}, "zero vector in rows 0, 1"),
     ({"distractors": torch.ones(3, 12)}, "embeddings: Tensor, expected cocos.Embeddings or a checkpoint"),
 )
 

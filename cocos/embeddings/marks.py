@@ -1,7 +1,7 @@
-"""Marks on pairs of a query and a candidate, such as look-alikes, or the sources that candidates come from.
+"""Marks: labels of pairs of a query and a candidate, such as near-duplicates, or the sources of candidates.
 
-A mark has a name and one kind or several. It says of each pair of rows which kind it is, or none, in both directions,
-and nothing of groups: what a mark means among the positives is left to the reader.
+A mark has a name and one kind or several, and gives the kind of each pair of rows in both directions. Groups are
+separate: the reader decides what a mark means among the positives.
 """
 
 from collections.abc import Callable, Mapping
@@ -18,12 +18,9 @@ from cocos.embeddings import annotations
 
 __all__ = ["Mark", "each", "of"]
 
-# Largest number of kinds of one mark.
-MOST_KINDS = 16
-# Number of a pair that is of no kind.
-UNMARKED = -1
-# Gives the kinds of some pairs, (q, c), from rows of the queries, (q,), and of the candidates, (c,).
-Finds = Callable[[Tensor, Tensor], Tensor]
+MOST_KINDS = 16  # largest number of kinds of one mark
+UNMARKED = -1  # kind of the pairs without a mark
+FindKinds = Callable[[Tensor, Tensor], Tensor]  # kinds of pairs, (q, c), of queries (q,) and candidates (c,)
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,11 +30,11 @@ class Mark:
     Args:
         name: of the mark.
         kinds: names of its kinds.
-        there: gives the kinds of some pairs; None: nothing is known where the queries ask.
-        back: the same where the candidates ask.
+        there: returns the kinds of pairs; None if unknown in this direction.
+        back: the same in the other direction.
 
     Examples:
-        Labels mark the pairs that have the same one:
+        Rows with equal labels are marked:
 
         >>> mark = cocos.marks.of("look-alike", ([1, 2], [2, 1, 3]), 2, 3)
         >>> mark.pairs(torch.tensor([0, 1]), torch.tensor([0, 1, 2])).tolist()
@@ -46,20 +43,20 @@ class Mark:
 
     name: str
     kinds: tuple[str, ...]
-    there: Finds | None
-    back: Finds | None
+    there: FindKinds | None
+    back: FindKinds | None
 
     @property
     def labels(self) -> list[str]:
-        """A label for each kind: the name of the mark, with that of the kind where there are several."""
+        """A label for each kind: the name of the mark, with the name of the kind if there are several."""
         return [self.name] if self.kinds == (self.name,) else [f"{self.name}: {kind}" for kind in self.kinds]
 
     def pairs(self, query: Tensor, candidate: Tensor) -> Tensor | None:
-        """Number of the kind of each pair of some rows, (q, c) int64, -1 for none; None where nothing is known."""
+        """Return the kind of each pair of rows, (q, c) int64, -1 for none; None if unknown."""
         return None if self.there is None else self.there(query.cpu(), candidate.cpu()).to(query.device)
 
     def flip(self) -> "Mark":
-        """The same mark where the candidates ask."""
+        """Return the mark of the other direction."""
         return replace(self, there=self.back, back=self.there)
 
 
@@ -75,10 +72,10 @@ def of(name: str, label: Any, queries: int, candidates: int) -> Mark:
 
     Args:
         name: of the mark.
-        label: a pair of labels of all rows, (of the queries, of the candidates), whole numbers or text: equal ones mark
-            a pair, and a number below 0 or an empty text marks none. Or a bool matrix (Q, C). Or rows (n, 2) of the
-            queries and candidates of the marked pairs. Or a dict with a text for each `candidate`, and likewise for
-            each `query` where queries are candidates of the other direction: the sources that they come from.
+        label: a pair of labels of all rows, (of the queries, of the candidates), integers or text: equal ones mark a
+            pair, and a number below 0 or an empty text marks none. Or a bool matrix (Q, C). Or rows (n, 2) of the
+            queries and candidates of the marked pairs. Or the sources of candidates: a dict with one text for each
+            `candidate`, and for each `query` as a candidate of the other direction.
         queries: number of queries.
         candidates: number of candidates.
 
@@ -86,90 +83,73 @@ def of(name: str, label: Any, queries: int, candidates: int) -> Mark:
         >>> cocos.marks.of("source", {"candidate": ["in-batch", "hard", "hard"]}, 2, 3).labels
         ['source: hard', 'source: in-batch']
     """
-    title = f"marks, {name}"
+    title, sizes = f"marks, {name}", {"query": queries, "candidate": candidates}
     if not (isinstance(name, str) and name.strip() and name.isprintable()):
         raise InputError(f"marks: {name!r}, expected a name of printable text")
     if isinstance(label, Mark):
         return replace(label, name=name, kinds=(name,) if label.kinds == (label.name,) else label.kinds)
     if isinstance(label, Mapping):
-        return _sources(name, label, {"query": queries, "candidate": candidates})
+        return _mark_sources(name, label, sizes)
     if isinstance(label, tuple) and len(label) == 2:
-        ids = annotations.number_texts(
-            {f"{title} of query": label[0], f"{title} of candidate": label[1]}, empty=UNMARKED
+        ids = dict(zip((f"{title} of query", f"{title} of candidate"), label, strict=True))
+        first, second = (
+            annotations.groups(key, values, side, sizes[side]).cpu()
+            for (key, values), side in zip(annotations.number_texts(ids, empty=UNMARKED).items(), sizes, strict=True)
         )
-        sides = [
-            annotations.groups(key, values, side, length).cpu()
-            for (key, values), side, length in zip(
-                ids.items(), ("query", "candidate"), (queries, candidates), strict=True
-            )
-        ]
-        return Mark(name, (name,), partial(_of_equal_labels, *sides), partial(_of_equal_labels, *sides[::-1]))
-    try:
-        pairs = torch.as_tensor(np.asarray(label) if isinstance(label, list | tuple) else label).cpu()
-    except (TypeError, ValueError, RuntimeError):
-        pairs = torch.zeros(())
+        return Mark(name, (name,), partial(_compare_labels, first, second), partial(_compare_labels, second, first))
+    expected = f"labels of both sides, a bool matrix ({queries}, {candidates}), or rows of both sides, (n, 2)"
+    pairs = annotations.as_tensor(title, np.asarray(label) if isinstance(label, list) else label, expected).cpu()
     if pairs.dtype == torch.bool and tuple(pairs.shape) == (queries, candidates):
         pairs = pairs.nonzero()
-    whole = not (pairs.is_floating_point() or pairs.is_complex() or pairs.dtype == torch.bool)
-    if not whole or pairs.ndim != 2 or pairs.shape[1] != 2:
-        raise InputError(
-            f"{title}: {pairs.dtype} of shape {tuple(pairs.shape)}, expected labels of both sides, a bool matrix "
-            f"({queries}, {candidates}), or rows of queries and candidates, (n, 2)"
-        )
-    pairs = pairs.long()
+    pairs = annotations.integers(title, pairs, expected)
+    if pairs.ndim != 2 or pairs.shape[1] != 2:
+        raise InputError(f"{title}: shape {tuple(pairs.shape)}, expected {expected}")
     wrong = ((pairs < 0) | (pairs >= torch.tensor([queries, candidates]))).any(dim=1).nonzero().flatten().tolist()
     if wrong:
         pair = tuple(pairs[wrong[0]].tolist())
-        raise InputError(
-            f"{title}: {pair} in {rows(wrong)}, expected rows of {queries} queries, {candidates} candidates"
-        )
-    there, back = (pairs @ torch.tensor(factors) for factors in ((candidates, 1), (1, queries)))
-    return Mark(
-        name,
-        (name,),
-        partial(_of_listed_pairs, there.sort().values, candidates),
-        partial(_of_listed_pairs, back.sort().values, queries),
-    )
+        expected = f"rows of {queries} queries, {candidates} candidates"
+        raise InputError(f"{title}: {pair} in {rows(wrong)}, expected {expected}")
+    there = partial(_find_pairs, (pairs @ torch.tensor([candidates, 1])).sort().values, candidates)
+    back = partial(_find_pairs, (pairs @ torch.tensor([1, queries])).sort().values, queries)
+    return Mark(name, (name,), there, back)
 
 
-def _sources(name: str, texts_by_side: Mapping[str, Any], sizes: Mapping[str, int]) -> Mark:
-    """Make a mark whose kinds are texts of the candidates, and of the queries where they are candidates."""
+def _mark_sources(name: str, texts_by_side: Mapping[str, Any], sizes: Mapping[str, int]) -> Mark:
+    """Make a mark whose kinds are texts of the candidates, and of the queries in the other direction."""
     title = f"marks, {name}"
     if "candidate" not in texts_by_side or not set(texts_by_side) <= set(sizes):
-        raise InputError(
-            f"{title}: a dict of {', '.join(map(str, texts_by_side))}, expected candidate, and query if you like"
-        )
+        raise InputError(f"{title}: {', '.join(map(str, texts_by_side))}, expected candidate, and query if you like")
     texts = [annotations.names(f"{title} of {side}", texts_by_side.get(side), size) for side, size in sizes.items()]
     kinds = sorted({text for side in texts for text in side or () if text})
     if not 1 <= len(kinds) <= MOST_KINDS:
         raise InputError(f"{title}: {len(kinds)} kinds, expected 1 to {MOST_KINDS}")
     number = {kind: place for place, kind in enumerate(kinds)} | {"": UNMARKED}
-    query, candidate = (
-        None if side is None else partial(_of_candidate, torch.tensor([number[text] for text in side]))
+    back, there = (
+        None if side is None else partial(_look_up_candidates, torch.tensor([number[text] for text in side]))
         for side in texts
     )
-    return Mark(name, tuple(kinds), candidate, query)
+    return Mark(name, tuple(kinds), there, back)
 
 
-def _of_equal_labels(query_labels: Tensor, candidate_labels: Tensor, query: Tensor, candidate: Tensor) -> Tensor:
-    """0 where the labels of both rows are equal and none is below 0."""
+def _compare_labels(query_labels: Tensor, candidate_labels: Tensor, query: Tensor, candidate: Tensor) -> Tensor:
+    """Mark the pairs with equal labels of at least 0."""
     left, right = query_labels[query][:, None], candidate_labels[candidate][None]
     return torch.where((left == right) & (left >= 0), 0, UNMARKED)
 
 
-def _of_listed_pairs(keys: Tensor, width: int, query: Tensor, candidate: Tensor) -> Tensor:
-    """0 where row of the query * width + row of the candidate is among the sorted keys."""
+def _find_pairs(keys: Tensor, width: int, query: Tensor, candidate: Tensor) -> Tensor:
+    """Mark the pairs with row of the query * width + row of the candidate among the sorted keys."""
     return torch.where(within(query[:, None] * width + candidate, keys), 0, UNMARKED)
 
 
 def within(values: Tensor, sorted_values: Tensor) -> Tensor:
-    """Whether values are among sorted ones."""
+    """Return whether values are among sorted ones."""
     if not len(sorted_values):
         return torch.zeros_like(values, dtype=torch.bool)
     place = torch.searchsorted(sorted_values, values).clamp(max=len(sorted_values) - 1)
     return sorted_values[place] == values
 
 
-def _of_candidate(kinds: Tensor, query: Tensor, candidate: Tensor) -> Tensor:
-    """The kind of each candidate, whoever asks."""
+def _look_up_candidates(kinds: Tensor, query: Tensor, candidate: Tensor) -> Tensor:
+    """Return the kind of each candidate, for all queries."""
     return kinds[candidate].expand(len(query), -1)

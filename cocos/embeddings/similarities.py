@@ -10,46 +10,43 @@ from cocos.embeddings import Embeddings
 
 
 def dot(query: Tensor, candidate: Tensor) -> Tensor:
-    """Inner products, (Q, C)."""
+    """Return inner products, (Q, C)."""
     return query @ candidate.T
 
 
 def _scale(rows: Tensor) -> Tensor:
-    """Largest power of two in each row, (N, 1); the squares of rows divided by it neither overflow nor underflow."""
+    """Return the largest power of two in each row, (N, 1); squares of rows divided by it stay in range."""
     largest = rows.detach().abs().amax(dim=1, keepdim=True)
     return torch.ldexp(torch.ones_like(largest), largest.frexp().exponent - 1)
 
 
 def length(rows: Tensor) -> Tensor:
-    """Euclidean lengths of the rows, (N,), accurate over the whole range of the dtype."""
+    """Return the Euclidean lengths of rows, (N,), accurate over the whole range of the dtype."""
     scale = _scale(rows)
-    found: Tensor = (rows / scale).norm(dim=1) * scale[:, 0]
-    return found
+    return torch.linalg.vector_norm(rows / scale, dim=1) * scale[:, 0]
 
 
 def unit(rows: Tensor) -> Tensor:
-    """Rows divided by their lengths, (N, D), accurate over the whole range of the dtype; not defined for zero rows."""
+    """Divide rows by their lengths, (N, D), accurate over the whole range of the dtype; zero rows are undefined."""
     rows = rows / _scale(rows)
-    found: Tensor = rows / rows.norm(dim=1, keepdim=True)
-    return found
+    return rows / torch.linalg.vector_norm(rows, dim=1, keepdim=True)
 
 
 def cosine(query: Tensor, candidate: Tensor) -> Tensor:
-    """Cosine similarities, (Q, C). Not defined for zero vectors: see `check`."""
+    """Return cosine similarities, (Q, C). Zero vectors are undefined: see `check`."""
     return unit(query) @ unit(candidate).T
 
 
 def cosine_dot(query: Tensor, candidate: Tensor) -> Tensor:
-    """Inner products of unit queries and raw candidates, (Q, C). Not defined for a zero query: see `check`."""
+    """Return inner products of unit queries and raw candidates, (Q, C). Zero queries are undefined: see `check`."""
     return unit(query) @ candidate.T
 
 
 def plus_turned(rows: Tensor, way: int = 1) -> Tensor:
-    """Rows (a, b), of the halves of their dimensions, as (a + b, b - a), (N, D): the sum with a turn by 90 degrees.
+    """Return rows (a, b), of the halves of their dimensions, as (a + b, b - a), (N, D): plus a turn by 90 degrees.
 
-    Args:
-        rows: (N, D); of an odd number of dimensions, the last of the first half has no partner, which counts as 0.
-        way: 1, or -1 for the turn the other way, (a - b, b + a), which is the adjoint.
+    With an odd number of dimensions the last one of the first half has the partner 0. `way` is 1, or -1 for the
+    adjoint, (a - b, b + a).
     """
     width = rows.shape[1]
     real, imaginary = torch.nn.functional.pad(rows, (0, width % 2)).chunk(2, dim=1)
@@ -57,7 +54,7 @@ def plus_turned(rows: Tensor, way: int = 1) -> Tensor:
 
 
 def angle(query: Tensor, candidate: Tensor) -> Tensor:
-    r"""Similarity of AnglE, (Q, C): the size of the summed real and imaginary parts of :math:`z \bar w / (|z| |w|)`.
+    r"""Return the similarity of AnglE, (Q, C): |sum of real and imaginary parts of :math:`z \bar w / (|z| |w|)`|.
 
     A row is the complex vector z whose real parts are the first half of its dimensions; of an odd number of them, the
     last imaginary part is 0. The value is at most √2. Not defined for zero vectors: see `check`.
@@ -72,13 +69,13 @@ def angle(query: Tensor, candidate: Tensor) -> Tensor:
 
 
 def euclidean(query: Tensor, candidate: Tensor) -> Tensor:
-    """Minus the Euclidean distances, (Q, C), from differences: exact for near duplicates."""
+    """Return minus the Euclidean distances, (Q, C), from differences: exact for near duplicates."""
     scale = torch.maximum(_scale(query).amax(), _scale(candidate).amax())
     return -torch.cdist(query / scale, candidate / scale, compute_mode="donot_use_mm_for_euclid_dist") * scale
 
 
 def squared_euclidean(query: Tensor, candidate: Tensor) -> Tensor:
-    """Minus the squared Euclidean distances, (Q, C)."""
+    """Return minus the squared Euclidean distances, (Q, C)."""
     return -euclidean(query, candidate).square()
 
 
@@ -93,7 +90,7 @@ def projection(query: Tensor, candidate: Tensor) -> Tensor:
 
 
 def squared_chord(query: Tensor, candidate: Tensor) -> Tensor:
-    """Minus the squared Euclidean distances of unit rows, 2 cosine - 2, (Q, C). Not defined for zero vectors.
+    """Return minus the squared Euclidean distances of unit rows, 2 cosine - 2, (Q, C).
 
     Examples:
         >>> cocos.similarities.squared_chord(torch.tensor([[3.0, 0.0]]), torch.tensor([[1.0, 0.0], [0.0, 2.0]]))
@@ -103,7 +100,7 @@ def squared_chord(query: Tensor, candidate: Tensor) -> Tensor:
 
 
 def mahalanobis(query: Tensor, candidate: Tensor, variance: Tensor | None = None) -> Tensor:
-    r"""Minus the squared Mahalanobis distances :math:`\sum_d (q_d - c_d)^2 / \sigma^2_d`, (Q, C).
+    r"""Return minus the squared Mahalanobis distances :math:`\sum_d (q_d - c_d)^2 / \sigma^2_d`, (Q, C).
 
     Args:
         query: (Q, D).
@@ -140,24 +137,20 @@ NORMALISED_SIDES = {
 SYMMETRIC = ("cosine", "dot", "euclidean", "squared_chord", "squared_euclidean")
 
 
-def check(embeddings: Embeddings, metric: str, file: Path | None = None, *, what: str = "") -> None:
-    """Refuse embeddings for which the metric is not defined.
+def check(embeddings: Embeddings, metric: str, file: Path | str | None = None) -> None:
+    """Reject an unknown metric, and zero vectors in a side that the metric divides by its norms.
 
     Args:
         embeddings: the whole set.
         metric: one of `METRICS`.
-        file: their file, named in the message.
-        what: rows that are no side of a set of embeddings, named in place of the side.
-
-    Raises:
-        InputError: an unknown metric, or zero vectors where the metric has directions only (the rows are named).
+        file: their file or name, for the message.
     """
     if metric not in METRICS:
         raise InputError(nearest("metric", metric, METRICS))
     for side in NORMALISED_SIDES.get(metric, ()):
         matrix, norms = getattr(embeddings, side), embeddings.norms[side == "candidate"]
-        open_ = (norms == 0).nonzero().flatten()  # squares of tiny entries are 0 too
-        zero = open_[(matrix[open_] == 0).all(dim=1)].tolist() if len(open_) else []
+        suspects = (norms == 0).nonzero().flatten()  # squares of tiny entries are 0 too
+        zero = suspects[(matrix[suspects] == 0).all(dim=1)].tolist()
         if zero:
-            where = f"{file}: {what or side}" if file else what or side
+            where = f"{file}: {side}" if file else side
             raise InputError(f"{where}: zero vector in {rows(zero)}; its cosine similarity is not defined, remove it")

@@ -1,4 +1,4 @@
-"""Scores of a teacher or a guide: another model's opinion on the pairs of a query and a candidate."""
+"""Scores of a teacher or a guide: another model's scores of the pairs of a query and a candidate."""
 
 from dataclasses import dataclass, replace
 from typing import Any
@@ -17,8 +17,8 @@ class Teacher:
     """Scores of a teacher or a guide, known for all pairs of two rows or for some.
 
     Args:
-        matrix: (Q, C), NaN where no score is known; None: scores are cosines of the guide's rows.
-        guide: rows of the queries, (Q, G), and of the candidates, (C, G), of the guide; or None.
+        matrix: (Q, C), NaN for unknown scores; None: scores are cosines of the guide's rows.
+        guide: rows of the guide for queries, (Q, G), and candidates, (C, G); or None.
 
     Examples:
         >>> teacher = cocos.embeddings.teachers.of((torch.eye(2), torch.eye(2)), 2, 2)
@@ -29,28 +29,27 @@ class Teacher:
     matrix: Tensor | None = None
     guide: tuple[Tensor, Tensor] | None = None
 
-    def scores(self, asking: str, asks: Tensor, asked: str, listed: Tensor) -> Tensor:
-        """Scores of some pairs of rows, (a, b); NaN where none is known.
+    def scores(self, first_side: str, first: Tensor, second_side: str, second: Tensor) -> Tensor:
+        """Return the scores of pairs of rows, (a, b); NaN if unknown.
 
         Args:
-            asking: `query` or `candidate`, the side of the rows that ask.
-            asks: (a,) their numbers.
-            asked: the side of the other rows.
-            listed: (b,) their numbers.
+            first_side: `query` or `candidate`.
+            first: (a,) rows of this side.
+            second_side: likewise.
+            second: (b,) rows of this side.
         """
         if self.guide is not None:
-            guide_rows = self.guide[SIDES.index(asking)][asks], self.guide[SIDES.index(asked)][listed]
-            query_rows, candidate_rows = (torch.nn.functional.normalize(row, dim=1) for row in guide_rows)
-            return query_rows @ candidate_rows.T
+            vectors = self.guide[SIDES.index(first_side)][first], self.guide[SIDES.index(second_side)][second]
+            left, right = (torch.nn.functional.normalize(rows, dim=1) for rows in vectors)
+            return left @ right.T
         matrix: Any = self.matrix
-        if asking == asked:
-            return matrix.new_full((len(asks), len(listed)), torch.nan)
-        scores: Tensor = matrix[asks][:, listed] if asking == "query" else matrix[listed][:, asks].T
-        return scores
+        if first_side == second_side:
+            return matrix.new_full((len(first), len(second)), torch.nan)
+        return matrix[first][:, second] if first_side == "query" else matrix[second][:, first].T
 
     def flip(self) -> "Teacher":
-        """The same scores where the candidates ask."""
-        guide = self.guide and (self.guide[1], self.guide[0])
+        """Swap queries and candidates."""
+        guide = self.guide and self.guide[::-1]
         return replace(self, matrix=None if self.matrix is None else self.matrix.T, guide=guide)
 
     def rows(self, query: Tensor, candidate: Tensor) -> "Teacher":
@@ -66,10 +65,12 @@ class Teacher:
 
 
 def _read_matrix(name: str, values: Any) -> Tensor:
-    """Read a floating-point matrix."""
+    """Read a floating-point matrix; NaN is allowed."""
     matrix = as_tensor(name, values, "a matrix of numbers")
-    if matrix.ndim != 2 or 0 in matrix.shape:
+    if matrix.ndim != 2 or 0 in matrix.shape or matrix.is_complex():
         raise InputError(f"{name}: {matrix.dtype} of shape {tuple(matrix.shape)}, expected a matrix of numbers")
+    if infinite := matrix.isinf().any(dim=1).nonzero().flatten().tolist():
+        raise InputError(f"{name}: infinity in {rows(infinite)}, expected finite scores, or NaN for unknown ones")
     return matrix if matrix.is_floating_point() else matrix.double()
 
 
@@ -83,7 +84,7 @@ def of(
     """Make a teacher of its scores, or of the rows of a guide.
 
     Args:
-        values: (Q, C) scores, NaN where none is known; or (Q, 1 + K), of the positive of each query and of its own hard
+        values: (Q, C) scores, NaN if unknown; or (Q, 1 + K), of the positive of each query and of its own hard
             negatives; or a pair of the guide's rows, (Q, G) and (C, G), whose cosines are the scores.
         queries: Q.
         candidates: C.
@@ -93,39 +94,24 @@ def of(
     if isinstance(values, Teacher):
         return values
     if isinstance(values, tuple) and len(values) == 2:
-        return _read_guide(values, queries, candidates)
+        query, candidate = _read_matrix("guide_query", values[0]), _read_matrix("guide_candidate", values[1])
+        if (len(query), len(candidate)) != (queries, candidates) or query.shape[1] != candidate.shape[1]:
+            shapes = f"{tuple(query.shape)} and {tuple(candidate.shape)}"
+            raise InputError(f"guide: shapes {shapes}, expected ({queries}, G) and ({candidates}, G)")
+        if query.isnan().any() or candidate.isnan().any():
+            raise InputError("guide: NaN among its rows, expected finite numbers")
+        return Teacher(guide=(query, candidate.to(query)))
     scores = _read_matrix("teacher", values)
-    infinite_rows = scores.isinf().any(dim=1).nonzero().flatten().tolist()
-    if infinite_rows:
-        raise InputError(f"teacher: infinity in {rows(infinite_rows)}; NaN says that a score is not known")
     if scores.isnan().all():
         raise InputError("teacher: all scores are NaN, so that none is known; leave it out")
     if tuple(scores.shape) == (queries, candidates):
         return Teacher(scores)
     if negatives is None or groups is None or tuple(scores.shape) != (queries, 1 + negatives.shape[1]):
-        expected = f"({queries}, {candidates})"
-        if negatives is not None:
-            expected += f", or ({queries}, {1 + negatives.shape[1]}): of the positive and the negatives"
-        raise InputError(f"teacher: shape {tuple(scores.shape)}, expected {expected}")
+        columns = "" if negatives is None else f", or ({queries}, {1 + negatives.shape[1]}): positive and negatives"
+        raise InputError(f"teacher: shape {tuple(scores.shape)}, expected ({queries}, {candidates}){columns}")
     matrix = scores.new_full((queries, candidates), torch.nan)
     row, column = (groups[0][:, None] == groups[1]).nonzero().to(scores.device).T
     matrix[row, column] = scores[row, 0]
     row, place = (negatives >= 0).nonzero().to(scores.device).T
     matrix[row, negatives.to(scores.device)[row, place]] = scores[row, 1 + place]
     return Teacher(matrix)
-
-
-def _read_guide(guide: tuple[Any, Any], queries: int, candidates: int) -> Teacher:
-    """Check the rows of a guide."""
-    query, candidate = (_read_matrix(f"guide_{side}", matrix) for side, matrix in zip(SIDES, guide, strict=True))
-    sizes = (len(query), len(candidate))
-    if sizes != (queries, candidates) or query.shape[1] != candidate.shape[1]:
-        shapes = f"{tuple(query.shape)} and {tuple(candidate.shape)}"
-        raise InputError(
-            f"guide_query, guide_candidate: shapes {shapes}, expected ({queries}, G) and ({candidates}, G)"
-        )
-    for side, rows_of_side in zip(SIDES, (query, candidate), strict=True):
-        wrong = (~rows_of_side.isfinite()).any(dim=1).nonzero().flatten().tolist()
-        if wrong:
-            raise InputError(f"guide_{side}: NaN or infinity in {rows(wrong)}")
-    return Teacher(guide=(query, candidate.to(query)))

@@ -141,7 +141,7 @@ def _with_distractors(embeddings: Embeddings, more: Embeddings, metric: str) -> 
         )
     if embeddings.candidate_variance is not None:
         raise InputError("distractors: the candidates are distributions, and distractors have no variance")
-    similarities.check(Embeddings(extra, extra), metric, what="distractors")
+    similarities.check(Embeddings(extra, extra), metric, "distractors")
     ids = torch.cat([embeddings.query_group, embeddings.candidate_group]).unique(return_inverse=True)[1]
     query_group, candidate_group = ids.split([len(embeddings.query), len(embeddings.candidate)])
     candidate = torch.cat([embeddings.candidate, extra.to(embeddings.candidate)])
