@@ -5,11 +5,9 @@ import dataclasses
 import pytest
 import torch
 
-import oracles
-from cocos import Embeddings, InputError, Pairs, losses, measures
+from cocos import Embeddings, Pairs, losses
 from cocos.counting import weights
-from cocos.embeddings import scores as scores_of
-from cocos.embeddings.similarities import squared_chord, squared_euclidean
+from cocos.embeddings.similarities import squared_euclidean
 
 CROSS = ("ce_softmax", "ce_nm")
 MINED = ("snm", "ce_nm")
@@ -134,49 +132,3 @@ def raw(number=48, width=8, seed=0):
     generator = torch.Generator().manual_seed(seed)
     query, noise = (torch.randn(number, width, generator=generator) for _ in range(2))
     return Embeddings(query, query + noise)
-
-
-def within_views(rows, t, weight):
-    """The authors' code, times the pairs: align_loss + weight (uniform_loss(x) + uniform_loss(y)) / 2."""
-    x, y = rows.chunk(2)
-    return len(x) * ((x - y).square().sum(dim=1).mean() + weight * (uniformity(x, t) + uniformity(y, t)) / 2)
-
-
-@pytest.mark.parametrize(("t", "weight"), [(2.0, 1.0), (3.0, 0.5)])
-def test_align_uniform_within_views_is_the_published_code(t, weight):
-    x, y, _ = one_view()
-    loss = losses.load("align_uniform", t=t, weight=weight, uniformity="views")
-    unit = torch.nn.functional.normalize
-
-    def both(rows):
-        query, candidate = rows.chunk(2)
-        pairs = scores_of.pairs(Embeddings(query, candidate), metric=loss.metric, directions=loss.directions)
-        return pairs, loss(pairs).sum()
-
-    pairs, total = both(torch.cat([x, y]))
-    assert total.item() == pytest.approx(within_views(torch.cat([x, y]), t, weight).item(), rel=1e-12)
-    assert loss(pairs).tolist() == pytest.approx(oracles.LOSSES["align_uniform"](pairs, t, weight, "views"), rel=1e-12)
-    assert weights.gap(loss, pairs) < 1e-12
-    assert loss.weight(pairs)[pairs.negative].sum().item() == pytest.approx(t * weight * 7, rel=1e-12)
-    raw_rows = torch.cat([3 * x, 0.5 * y])
-
-    def through(rows):
-        """Through the three blocks of scores, the weights held."""
-        query, candidate = rows.chunk(2)
-        each = [squared_chord(query, candidate), squared_chord(query, query), squared_chord(candidate, candidate)]
-        return (torch.cat(each, dim=1) * loss.weight(pairs)).sum()
-
-    expected = torch.func.grad(lambda rows: within_views(unit(rows), t, weight))(raw_rows)
-    torch.testing.assert_close(torch.func.grad(through)(raw_rows), expected, rtol=1e-9, atol=1e-10)
-
-
-def test_align_uniform_within_views_needs_the_pairs_within_views():
-    assert losses.load("HypersphereLoss") == losses.load("align_uniform", t=1, uniformity="views")
-    loss = losses.load("align_uniform", uniformity="views")
-    with pytest.raises(InputError, match="align_uniform with uniformity views reads columns of further directions"):
-        loss(one_view()[2])
-    with pytest.raises(InputError, match="uniformity must be one of pairs, views"):
-        losses.load("align_uniform", uniformity="both")
-    data = measures.count(raw(), loss, batch_size=16)
-    parts = data["source_push"].sum(["batch", "query"]) / data["source_push"].sum()
-    assert parts.sel(source=["query-query", "candidate-candidate"]).values == pytest.approx(0.5, abs=1e-6)

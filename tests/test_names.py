@@ -32,7 +32,7 @@ KNOWN = {
     "subcenter_arcface": "SubCenterArcFace SubCenterArcFaceLoss sub-center-arcface",
     "adaface": "AdaFace",
     "curricularface": "CurricularFace",
-    "align_uniform": "align-uniform alignment_and_uniformity HypersphereLoss",
+    "align_uniform": "align-uniform alignment_and_uniformity",
 }
 
 

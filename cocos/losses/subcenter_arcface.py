@@ -1,16 +1,14 @@
 """Sub-center ArcFace: several proxies a class, of which the nearest one speaks for it."""
 
-import math
 from dataclasses import dataclass
-from typing import Annotated
 
 import torch
 from torch import Tensor
 
-from cocos.base.ranges import Positive, whole
+from cocos.base.ranges import Positive
 from cocos.embeddings.scores import Pairs, logsumexp, softmax
 from cocos.losses.base import Loss
-from cocos.losses.families.angular import Angle, added, shifted
+from cocos.losses.families.angular import Angle, added
 
 
 @dataclass(frozen=True)
@@ -24,20 +22,15 @@ class SubCenterArcFace(Loss):
     The positives of a query are its own class y, negatives of one group another class c each (without groups every
     negative is a class of its own), and s are cosines. A class with no candidate in either mask of a query takes no
     part. Beyond π - m, t goes on as a straight line, as in ArcFace. All of the gradient of a class goes to its nearest
-    proxy, the first one of equals: the others of a class rest, however near they are. With the inter-topk penalty the
-    nearest other classes are moved nearer, :math:`S_c \to \cos(\theta_c - m')`, and have more of the push.
+    proxy, the first one of equals: the others of a class rest, however near they are.
 
     Args:
         scale: λ (s in the paper), in units of 1/score; 64 as in the paper.
         margin: m, in radians; 0.5 as in the paper.
-        topk: number of other classes that the inter-topk penalty moves; 0 for none, 5 in common codes.
-        penalty: m' of the inter-topk penalty, in radians; 0.06 as in common codes. A class within m' moves away.
 
     Counts: nearest proxies of other classes whose softmax probability, with the margin, exceeds eps; unit λ.
     Net: the pull of the nearest own proxy is the push times t'.
-    Source: Deng et al. 2020, Sub-center ArcFace, ECCV, doi:10.1007/978-3-030-58621-8_43, eqs. 3-4; inter-topk penalty
-        of Zhao et al. 2021, Multi-query multi-head attention pooling and Inter-topK penalty for speaker verification,
-        arXiv:2110.05042.
+    Source: Deng et al. 2020, Sub-center ArcFace, ECCV, doi:10.1007/978-3-030-58621-8_43, eqs. 3-4.
 
     Examples:
         Of two other classes, with two proxies each, the nearer ones are at 1 rad; the own nearest one is moved there.
@@ -54,23 +47,14 @@ class SubCenterArcFace(Loss):
 
     scale: Positive = 64.0
     margin: Angle = 0.5
-    topk: Annotated[int, whole(0)] = 0
-    penalty: Angle = 0.06
     family = "proxy"
-    aliases = {
-        "AAM-Softmax with sub-centers": {},
-        "inter-topk AAM-Softmax": {"topk": 5, "scale": 32, "margin": 0.2},  # for speakers
-    }
-
-    @property
-    def share(self) -> str | None:
-        """A share is a probability where no class is moved nearer, by a slope of its own."""
-        return None if self.topk else "probability"
+    share = "probability"
+    aliases = {"AAM-Softmax with sub-centers": {}}
 
     @property
     def balanced(self) -> bool:
         """Whether the weights of each query sum to zero."""
-        return self.margin == 0 and not (self.topk and self.penalty)
+        return self.margin == 0
 
     def _nearest(self, pairs: Pairs) -> tuple[Tensor, Tensor]:
         """Column of the nearest proxy of each class, (Q, G + 1), the own class last, and whether a class takes part."""
@@ -87,40 +71,28 @@ class SubCenterArcFace(Loss):
         present = first < scores.shape[1]
         return torch.where(present, first, 0), present
 
-    def _logits(self, pairs: Pairs, nearest: Tensor, present: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Logits of the other classes, (Q, G), and of the own one, (Q, 1), and the slopes of all, (Q, G + 1)."""
+    def _logits(self, pairs: Pairs, nearest: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Logits of the other classes, (Q, G), and of the own one, (Q, 1), and the slope of the latter, (Q, 1)."""
         similarity = pairs.scores.gather(1, nearest)
-        other_logits = similarity[:, :-1]
         target, slope = added(similarity[:, -1:], self.margin)
-        slopes = torch.ones_like(other_logits)
-        if self.topk:
-            similar = other_logits.detach().masked_fill(~present[:, :-1], -torch.inf)
-            order = similar.argsort(dim=1, descending=True, stable=True)
-            hardest = present[:, :-1] & (order.argsort(dim=1) < self.topk)
-            nearer, slope_nearer, _ = shifted(other_logits, math.cos(self.penalty), -math.sin(self.penalty))
-            other_logits, slopes = (
-                torch.where(hardest, nearer, other_logits),
-                torch.where(hardest, slope_nearer, slopes),
-            )
-        return self.scale * other_logits, self.scale * target, torch.cat([slopes, slope], dim=1)
+        return self.scale * similarity[:, :-1], self.scale * target, slope
 
     def value(self, pairs: Pairs) -> Tensor:
         """Return the loss of each query, (Q,), in nats; 0 for a query without a positive or without a negative."""
         nearest, present = self._nearest(pairs)
-        other_logits, class_logit, _ = self._logits(pairs, nearest, present)
+        other_logits, class_logit, _ = self._logits(pairs, nearest)
         gap = logsumexp(other_logits, present[:, :-1]) - class_logit
         return torch.where(present[:, -1:], torch.logaddexp(gap, torch.zeros_like(gap)), 0)[:, 0]
 
     def weight(self, pairs: Pairs) -> Tensor:
         r"""Return ∂ Σ value / ∂ score, (Q, C), by closed form, 0 for all proxies but the nearest one of each class.
 
-        Others :math:`\lambda \pi_c`, times their own slope where they are moved, the own one
-        :math:`-\lambda t' (1 - \pi_y)`, with π the softmax over the classes.
+        Others :math:`\lambda \pi_c`, the own one :math:`-\lambda t' (1 - \pi_y)`, with π the softmax over the classes.
         """
         nearest, present = self._nearest(pairs)
-        other_logits, class_logit, slopes = self._logits(pairs, nearest, present)
+        other_logits, class_logit, slope = self._logits(pairs, nearest)
         missing = torch.where(present[:, -1:], (logsumexp(other_logits, present[:, :-1]) - class_logit).sigmoid(), 0)
-        error = slopes * torch.cat([missing * softmax(other_logits, present[:, :-1]), -missing], dim=1)
+        error = torch.cat([missing * softmax(other_logits, present[:, :-1]), -slope * missing], dim=1)
         return self.scale * torch.zeros_like(pairs.scores).scatter_add(1, nearest, torch.where(present, error, 0))
 
     def unit(self, pairs: Pairs) -> Tensor:

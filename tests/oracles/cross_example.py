@@ -55,16 +55,9 @@ def ce_nm(pairs, scale, fraction):
     return [math.fsum(softplus(total - scale * row[p]) for p in positives) for row, positives, _ in found]
 
 
-def align_uniform(pairs, t, weight, uniformity="pairs"):
-    """Wang & Isola, section 4: squared distance of each positive, and one potential of all negatives, or one a view."""
-    found, sources = list(rows(pairs)), {"pairs": [range(6)], "views": [(3,), (5,)]}[uniformity]
-    spread = 0.0
-    for chosen in sources:
-        potentials = [
-            t * row[n]
-            for q, (row, _, negatives) in enumerate(found)
-            for n in negatives
-            if (0 if pairs.source is None else int(pairs.source[q, n])) in chosen
-        ]
-        spread += (logsumexp(potentials) - math.log(len(potentials))) / len(sources) if potentials else 0.0
+def align_uniform(pairs, t, weight):
+    """Wang & Isola, section 4: squared distance of each positive, and one potential of all negatives."""
+    found = list(rows(pairs))
+    potentials = [t * row[n] for row, _, negatives in found for n in negatives]
+    spread = logsumexp(potentials) - math.log(len(potentials)) if potentials else 0.0
     return [math.fsum(-row[p] + weight * spread for p in positives) for row, positives, _ in found]

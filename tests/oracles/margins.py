@@ -212,18 +212,11 @@ def proxy_gml(pairs, ratio):
     return losses
 
 
-def _turned(cosine, angle):
-    """A cosine turned by an angle; beyond 1 either way sin θ is 0."""
-    return math.cos(math.acos(cosine) + angle) if abs(cosine) < 1 else math.cos(angle) * cosine
-
-
-def subcenter_arcface(pairs, scale, margin, topk, penalty):
-    """Deng et al. 2020: the nearest proxy of each class, and ArcFace of these; Zhao et al. 2021 move topk others."""
+def subcenter_arcface(pairs, scale, margin):
+    """Deng et al. 2020: the nearest proxy of each class, and ArcFace of these."""
     losses = []
     for row, positives, negatives in rows(pairs):
-        others = [max(row[n] for n in places) for places in _classes(pairs, negatives)]
-        hardest = sorted(range(len(others)), key=lambda c, others=others: (-others[c], c))[:topk]
-        moved = [_turned(s, -penalty) if c in hardest else s for c, s in enumerate(others)]
+        others = [scale * max(row[n] for n in places) for places in _classes(pairs, negatives)]
         own = scale * _added(max(row[p] for p in positives), margin) if positives else 0.0
-        losses.append(_cross_entropy(own, [scale * s for s in moved]) if positives else 0.0)
+        losses.append(_cross_entropy(own, others) if positives else 0.0)
     return losses
