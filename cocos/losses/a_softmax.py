@@ -31,7 +31,7 @@ class ASoftmax(MultipliedAngle):
         margin: m, a whole number of at least 1; 4 as in the paper.
         annealing: λ, 0 for none; the published code lowers it from 1500 to 5 while training.
 
-    Counts: negatives whose softmax probability, with the margin, exceeds eps; unit |x| |P|. The weight of a
+    Counts: negatives with a softmax probability above eps, margin included; unit |x| |P|. The weight of a
         positive reaches m² times its unit.
     Net: the pull of a positive is its part of the push times t'. The length of the query gets a gradient too: see
         radial.

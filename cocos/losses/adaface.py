@@ -1,4 +1,4 @@
-"""AdaFace: a margin whose angle and height follow the length of the query."""
+"""AdaFace: a margin with an angle and a height that follow the length of the query."""
 
 from dataclasses import dataclass, replace
 
@@ -37,7 +37,7 @@ class AdaFace(SoftmaxLoss):
             commands of the first one.
         deviation: σ, their standard deviation, the running `batch_std`; None likewise.
 
-    Counts: negatives whose softmax probability, with the margin, exceeds eps; unit λ|P|. A positive may exceed 1.
+    Counts: negatives with a softmax probability above eps, margin included; unit λ|P|. A positive may exceed 1.
     Net: the pull of a positive is its part of the push times t'.
     Source: Kim et al. 2022, AdaFace, arXiv:2204.00964, eqs. 11-15; clipping and 0.001 from its published code, which
         also limits norms to 100.

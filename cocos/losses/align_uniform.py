@@ -20,7 +20,7 @@ class AlignUniform(Loss):
 
     :math:`P_q` are the positives of query q, d² the squared distances of unit vectors, minus the score (rows are
     divided by their norms), and T all negative pairs of the batch, also of queries without a positive; in a labelled
-    set, where every sample is query and candidate, those of two classes. The paper's loss is the mean over the positive
+    set, where every sample is query and candidate, pairs of two classes. The paper's loss is the mean over the positive
     pairs; its published code computes the uniformity within each view.
 
     Args:

@@ -1,4 +1,4 @@
-"""ArcFace: a softmax whose positive must win by an angle."""
+"""ArcFace: a softmax in which the positive must win by an angle."""
 
 from dataclasses import dataclass
 
@@ -30,7 +30,7 @@ class ArcFace(SoftmaxLoss):
         scale: λ (s in the paper), in units of 1/score; 64 as in the paper.
         margin: m, in radians; 0.5 as in the paper.
 
-    Counts: negatives whose softmax probability, with the margin, exceeds eps; unit λ|P|. A positive may exceed 1.
+    Counts: negatives with a softmax probability above eps, margin included; unit λ|P|. A positive may exceed 1.
     Net: the pull of a positive is its part of the push times t'.
     Source: Deng et al. 2019, ArcFace, arXiv:1801.07698, eq. 3; beyond π - m from its published code.
 

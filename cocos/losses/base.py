@@ -50,7 +50,7 @@ class Loss:
         balanced: whether the weights of each query sum to zero.
         sample: sampling of its training batches: `pairs`, or `groups` for several positives per query.
         softmax_scale: λ, in units of 1/score, if the negatives enter only through Σ exp(λ score) of each query.
-        logistic: (λ, b) if each pair has a term of its own, and the share of a negative is σ(λ score + b).
+        logistic: (λ, b) if each pair has its own term, and the share of a negative is σ(λ score + b).
         hinge: `all` negatives or the `hardest` one, for a sum of [margin - positive + negative]_+.
         per_positive: whether the loss sums one term per positive, so that its unit grows with their number.
         share: `probability` if a share is one.

@@ -18,7 +18,7 @@ def _ranks(scores: Tensor, part: Tensor) -> Tensor:
 
 
 class _Ranker(torch.autograd.Function):
-    """Ranks whose backward pass is the change of rank when the scores move along the incoming gradient."""
+    """Ranks with a backward pass that is the change of rank when the scores move along the incoming gradient."""
 
     generate_vmap_rule = True
 

@@ -26,7 +26,7 @@ UNCOUNTABLE = {
 
 
 def names() -> list[str]:
-    """Return the names of all built-in losses, which are those of their files.
+    """Return the names of all built-in losses, which are the names of their files.
 
     Examples:
         >>> "ntxent" in cocos.losses.names()

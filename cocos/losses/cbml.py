@@ -27,7 +27,7 @@ class CBML(Loss):
     and through the mean every positive: look at shares, since hardly a weight of an active query is exactly 0.
 
     Args:
-        pos_a: a_P, in units of score; this and the other defaults are those of the published configuration.
+        pos_a: a_P, in units of score; this and the other defaults as in the published configuration.
         pos_b: b_P, in units of score.
         neg_a: a_N, in units of score.
         neg_b: b_N, in units of score.
@@ -35,7 +35,7 @@ class CBML(Loss):
         weight_: λ of the spread, in 1/score².
         hyper: η, from 0 to 1: the part of the hardest pairs in the mean.
 
-    Counts: negatives whose share exceeds eps; unit 1/b of their side.
+    Counts: negatives with a share above eps; unit 1/b of their side.
     Net: pull and push follow their own hinges; the spread pulls negatives below the mean.
     Source: Kan et al. 2022, Contrastive Bayesian Analysis for Deep Metric Learning, arXiv:2210.04402, logarithmic form
         from its published code.

@@ -26,9 +26,9 @@ class CenterContrastive(SoftmaxLoss):
         scale: λ (s in the paper), in units of 1/score; 64 as in public ports.
         margin: m, in units of score; 0.2 as in public ports.
         weight_: w (λ in the paper), of the pull to the centre; 1 as in public ports, which do not agree on any of the
-            three (another has 16, 0 and 2). The name without the underscore is that of the method.
+            three (another has 16, 0 and 2). Its parameter is called `weight`.
 
-    Counts: negatives whose softmax probability, with the margin, exceeds eps; unit λ|P|.
+    Counts: negatives with a softmax probability above eps, margin included; unit λ|P|.
     Net: the pull exceeds the push by 2w for each positive.
     Source: Cai et al. 2023, Center Contrastive Loss, arXiv:2308.00458, eq. 5; secondary source, from two public ports.
 
@@ -62,5 +62,5 @@ class CenterContrastive(SoftmaxLoss):
         return super().value(pairs) - torch.where(pairs.positive, 2 * self.weight_ * pairs.scores, 0).sum(dim=1)
 
     def weight(self, pairs: Pairs) -> Tensor:
-        """Return ∂ Σ value / ∂ score, (Q, C), by closed form: that of the softmax, and -2w on positives."""
+        """Return ∂ Σ value / ∂ score, (Q, C), by closed form: the softmax's, less 2w on positives."""
         return super().weight(pairs) - 2 * self.weight_ * pairs.positive.to(pairs.scores)

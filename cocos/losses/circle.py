@@ -1,4 +1,4 @@
-"""Circle: every pair has a pace of its own, the farther from its optimum the faster."""
+"""Circle: every pair has its own pace, the farther from its optimum the faster."""
 
 from dataclasses import dataclass
 
@@ -12,7 +12,7 @@ from cocos.losses.base import Loss
 
 @dataclass(frozen=True)
 class Circle(Loss):
-    r"""Soft hinge of all positives against all negatives, each with a pace of its own.
+    r"""Soft hinge of all positives against all negatives, each with its own pace.
 
     .. math::
         \ell(s) = \log \Bigl(1 + \sum_{n \in N} e^{\gamma \alpha_n (s_n - m)}
@@ -28,7 +28,7 @@ class Circle(Loss):
         gamma: γ, in 1/score; 80 likewise.
         detach: whether the paces are constants, as in the paper.
 
-    Counts: negatives whose share exceeds eps; unit γ, so that a share is a probability times a pace.
+    Counts: negatives with a share above eps; unit γ, so that a share is a probability times a pace.
     Net: pull and push each follow their own paces; a well-placed side rests while the other moves.
     Source: Sun et al. 2020, Circle Loss, arXiv:2002.10857, eqs. 5-6.
 

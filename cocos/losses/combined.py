@@ -14,7 +14,7 @@ from cocos.embeddings.scores import Pairs
 from cocos.embeddings.sources import OWN_HARD
 from cocos.losses.base import Loss
 
-GRADIENTS = ("exact", "stop_gradient", "autograd", "pseudo")  # a sum has the last of those of its terms
+GRADIENTS = ("exact", "stop_gradient", "autograd", "pseudo")  # a sum has the last one among its terms
 # Attributes that a loss of some negatives shares with the loss of all of them.
 SHARED = (
     "metric couples gradient balanced sample per_positive share directions requires graded reads_norms bound reads "
@@ -34,7 +34,7 @@ class Sum(Loss):
 
     .. math:: \ell = \sum_t c_t \, \ell_t
 
-    Weights and unit are the weighted sums of those of the terms. If the unit of a term is unknown, a share is a part of
+    Weights and unit are weighted sums over the terms. If the unit of a term is unknown, a share is a part of
     the query's own push.
 
     Args:
@@ -142,7 +142,7 @@ class SomeNegatives(Loss):
 
     @property
     def parameters(self) -> dict[str, Any]:
-        """The parameters of the choice, and those of the loss, prefixed by its name; the terms of a sum have theirs."""
+        """The parameters of the choice, and of the loss with its name as prefix; the terms of a sum have theirs."""
         choice = {field.name: getattr(self, field.name) for field in fields(self)[1:]}
         prefix = "" if self.loss.terms else f"{self.loss.name}."
         return choice | {f"{prefix}{name}": value for name, value in self.loss.parameters.items()}
@@ -233,7 +233,7 @@ class SemiHard(SomeNegatives):
 
     Args:
         loss: as for `TopK`.
-        margin: m, in units of score, above 0; None: no lower bound, for losses with a margin of their own.
+        margin: m, in units of score, above 0; None: no lower bound, for losses with their own margin.
 
     Source: Schroff et al. 2015, arXiv:1503.03832, eq. 4; the loss decides the weights of the chosen negatives.
 
@@ -260,7 +260,7 @@ class SemiHard(SomeNegatives):
 
 @dataclass(frozen=True)
 class OwnHard(SomeNegatives):
-    """A loss of the hard negatives that are given with each query, such as those of a triplet file.
+    """A loss of the hard negatives that are given with each query, as in a triplet file.
 
     Args:
         loss: as for `TopK`.

@@ -44,7 +44,7 @@ class Contextual(Loss):
     Source: Liao et al. 2023, Contextual Similarity Optimization, arXiv:2210.01908; formula from its published code.
 
     Examples:
-        Two classes whose samples are each other's nearest neighbours: no similarity is wrong.
+        Two classes of samples that are each other's nearest neighbours: no similarity is wrong.
 
         >>> same = torch.block_diag(torch.ones(2, 2), torch.ones(2, 2)).bool()
         >>> pairs = cocos.Pairs(2.0 * same - 1, same & ~torch.eye(4, dtype=torch.bool), ~same)

@@ -21,7 +21,7 @@ class CoSENT(ComparedPairs):
         scale: λ, in units of 1/score; 20 as in sentence-transformers.
 
     Counts: worse pairs with more than eps of all comparisons of the batch, so that a large batch has small shares, and
-        `relative` says more; unit λ.
+        `relative` is more informative; unit λ.
     Net: push equals pull for every row; a pair of a middle grade is pulled in its own row and pushed in others.
     Source: Huang et al. 2024, CoSENT, doi:10.1109/TASLP.2024.3402087; scale of sentence-transformers.
 

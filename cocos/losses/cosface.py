@@ -1,4 +1,4 @@
-"""CosFace: a softmax whose positive must win by a margin of its cosine."""
+"""CosFace: a softmax in which the positive must win by a margin of its cosine."""
 
 from dataclasses import dataclass
 
@@ -25,7 +25,7 @@ class CosFace(SoftmaxLoss):
         scale: λ (s in the paper), in units of 1/score; 64 as in the paper.
         margin: m, in units of score; 0.35 as in the paper (0.4 in a widely used implementation).
 
-    Counts: negatives whose softmax probability, with the margin, exceeds eps; unit λ|P|.
+    Counts: negatives with a softmax probability above eps, margin included; unit λ|P|.
     Net: push equals pull for every query.
     Source: Wang et al. 2018, CosFace, arXiv:1801.09414, eq. 4.
 

@@ -1,4 +1,4 @@
-"""CurricularFace: an angular margin, and negatives whose weight grows as training goes on."""
+"""CurricularFace: an angular margin, and negatives that gain weight during training."""
 
 import math
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ from cocos.losses.families.angular import Angle, added, shifted
 
 @dataclass(frozen=True)
 class CurricularFace(Loss):
-    r"""ArcFace whose hard negatives, those above the positive with its margin, are re-scaled; summed over positives.
+    r"""ArcFace with re-scaled hard negatives, above the positive with its margin; summed over positives.
 
     .. math::
         \ell(s) = -\sum_{p \in P} \log

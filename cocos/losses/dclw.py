@@ -1,4 +1,4 @@
-"""DCLW: DCL whose pull is weighted by how poorly the positive is placed among those of the batch."""
+"""DCLW: DCL with a pull weighted by how poorly the positive is placed in the batch."""
 
 from dataclasses import dataclass
 

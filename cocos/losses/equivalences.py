@@ -17,7 +17,7 @@ def as_warp(loss: Any) -> dict[str, Any] | None:
     return {"alpha": 0.0, "k1": 1.0, "k2": first / second, "delta": 1.0, "scale": loss.scale * second}
 
 
-# Loss, equal loss, its parameters from those of the loss, or None if they differ, and condition.
+# Loss, equal loss, function from the loss to the equal loss's parameters (None if they differ), condition.
 Row = tuple[str, str, Callable[[Any], dict[str, Any] | None], str]
 ROWS: tuple[Row, ...] = (
     ("ntxent", "sampled_softmax", lambda x: {"scale": 1 / x.temperature}, ALWAYS),

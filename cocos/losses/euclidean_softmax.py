@@ -58,7 +58,7 @@ class EuclideanSoftmax(SoftmaxLoss):
         f2: function of the distance to a negative, likewise.
         scale: T, in units of 1/f. The paper does not state it for this study; 1 is eq. 4 as printed.
 
-    Counts: negatives whose softmax probability exceeds eps; unit T|P| times the slope of f at the distance.
+    Counts: negatives with a softmax probability above eps; unit T|P| times the slope of f at the distance.
     Net: push equals pull for every query where f1 and f2 are the same line; else not.
     Source: DeMoor & Prevost 2024, Realigned softmax warping, arXiv:2408.15656, eqs. 4-6 and 8, Table III.
 

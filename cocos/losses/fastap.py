@@ -23,13 +23,13 @@ class FastAP(BinnedAP):
 
     :math:`d_j^2 = -s_j` is the squared distance of candidate j, and :math:`\delta_l` shares it out between the two
     nearest of L + 1 bin centres. :math:`h^+, H^+` count positives only, h and H positives and negatives. The range
-    of the bins, 0 to 4, is that of unit embeddings; a squared distance above 4 lies in the last bin, with weight 0.
+    of the bins, 0 to 4, fits unit embeddings; a squared distance above 4 falls into the last bin, with weight 0.
     A distance on a bin centre has weight 0 as well.
 
     Args:
         bins: L, whole; the centres are L + 1. Default of the published code.
 
-    Counts: negatives between two bins whose precision differs; unit 1/(Δ|P|).
+    Counts: negatives between two bins of different precision; unit 1/(Δ|P|).
     Net: not balanced: every candidate moves between its own two bins, and no sum is kept.
     Source: Cakir et al. 2019, Deep Metric Learning to Rank, doi:10.1109/CVPR.2019.00196; bins of its published code.
 

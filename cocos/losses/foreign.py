@@ -291,7 +291,7 @@ def seeded(device: torch.device) -> Generator[None]:
 
 
 def signature_of(target: Any) -> list[inspect.Parameter]:
-    """Return the parameters of a callable, of a module those of `forward`; **kwargs if Python does not know them."""
+    """Return the parameters of a callable or of a module's `forward`; **kwargs if Python has no signature."""
     try:
         signature = inspect.signature(target.forward if isinstance(target, torch.nn.Module) else target)
     except (TypeError, ValueError):

@@ -28,11 +28,10 @@ class GBCE(Loss):
             the paper.
         catalogue: I, the number of items; None: the candidates of the batch are all of them, so that α and β are 1.
 
-    Counts: negatives whose probability σ(s) of being a positive exceeds eps; unit 1/(|N| + 1).
+    Counts: negatives with a probability σ(s) above eps of being a positive; unit 1/(|N| + 1).
     Net: pull and push follow their own pairs.
-    Source: Petrov & Macdonald 2023, gSASRec: Reducing Overconfidence in Sequential Recommendation Trained with
-        Negative Sampling, arXiv:2308.07192, with its β(t); the mean over the positive and its negatives is that of
-        its code.
+    Source: Petrov & Macdonald 2023, gSASRec: Reducing Overconfidence in Sequential Recommendation Trained with Negative
+        Sampling, arXiv:2308.07192, with its β(t); the mean over the positive and its negatives from its code.
 
     Examples:
         Two of four negatives are sampled, α = 1/2, and with t = 1 the positive has half of its pull:

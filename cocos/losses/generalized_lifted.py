@@ -23,7 +23,7 @@ class GeneralizedLifted(Loss):
     Args:
         margin: m, in units of distance; 1 is the default of PyTorch Metric Learning, arXiv:2008.09164.
 
-    Counts: negatives of active queries whose softmax probability exceeds eps; unit 1.
+    Counts: negatives of active queries with a softmax probability above eps; unit 1.
     Net: push equals pull for every query: 1, or 0 where the hinge is closed.
     Source: Hermans et al. 2017, In Defense of the Triplet Loss, arXiv:1703.07737, generalized lifted embedding loss.
 

@@ -54,8 +54,8 @@ class HCL(Loss):
         beta: β, how much the hard negatives weigh; 1 as in the published code. 0 is the debiased loss.
         prior: π, the probability that a candidate is a false negative; 0.1 as in the paper.
 
-    Counts: negatives whose weight exceeds eps units; unit |P|/τ. Near the clamp a share may exceed one. `cocos count`
-        also says how many queries are on the clamp, and so push nothing.
+    Counts: negatives with a weight above eps units; unit |P|/τ. Near the clamp a share may exceed one. `cocos count`
+        also counts the queries on the clamp, which push nothing.
     Net: push equals pull off the clamp; on it there is a pull alone. The gradient flows through the importance weights
         r, as in the published code, so that an easy negative, with (1 + β) exp(s/τ) < β M, is pulled.
     Source: Robinson et al. 2021, Contrastive Learning with Hard Negative Samples, arXiv:2010.04592, eq. 4 and its
@@ -125,7 +125,7 @@ class HCL(Loss):
         return pairs.positives() / self.temperature
 
     def extra(self, pairs: Pairs, eps: float) -> dict[str, Tensor]:
-        """Part of the positives of each query whose estimate lies on the clamp, (Q,); 0 without any that takes part."""
+        """Fraction of the positives of each query with an estimate on the clamp, (Q,); 0 without any."""
         included = pairs.positive & pairs.negative.any(dim=1, keepdim=True)
         on = (included & ~self._estimate(pairs)[3]).sum(dim=1)
         return {"clamped": on / included.sum(dim=1).clamp(min=1).to(pairs.scores.dtype)}

@@ -189,7 +189,7 @@ def match_matrix(values: Tensor, scores: Tensor, room: float, *, shared: bool) -
 
 
 def match_lines(values: Tensor, scores: Tensor, room: float, *, shared: bool) -> Match | None:
-    """Match each row of a matrix with a row or a column of the scores, up to a factor and an offset of its own."""
+    """Match each row of a matrix with a row or a column of the scores, up to its own factor and offset."""
     matrix = values.squeeze()
     if matrix.ndim != 2:
         return None

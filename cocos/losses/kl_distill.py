@@ -1,4 +1,4 @@
-"""KL distillation: the softmax of the student shall be that of a teacher."""
+"""KL distillation: the softmax of the student should equal the teacher's."""
 
 from dataclasses import dataclass
 
@@ -25,10 +25,10 @@ class KLDistill(Loss):
         temperature: T, in units of score.
         squared: whether the loss is multiplied by T², so that its weights do not shrink with 1/T². Some codes leave
             the factor out.
-        teacher_temperature: T of the teacher, in units of its scores; None: that of the student.
+        teacher_temperature: T of the teacher, in units of its scores; None: the student's.
 
-    Counts: negatives whose probabilities under student and teacher differ by more than eps; unit T, or 1/T where the
-        loss is not squared. Candidates without a score of the teacher have no weight.
+    Counts: negatives with probabilities under student and teacher that differ by more than eps; unit T, or 1/T where
+        the loss is not squared. Candidates without a score of the teacher have no weight.
     Net: the weights of a query sum to zero.
     Source: Hinton et al. 2015, Distilling the Knowledge in a Neural Network, arXiv:1503.02531, sec. 2; over the
         candidates of a query Lin et al. 2020, arXiv:2010.11386, eq. 4.

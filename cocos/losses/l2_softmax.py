@@ -21,7 +21,7 @@ class L2Softmax(SoftmaxLoss):
         scale: α, the length that queries are given, in units of 1/score; 28 as in common ports of the paper, which
             learns it, or fixes it above log(p(C - 2)/(1 - p)) for C classes and the probability p.
 
-    Counts: negatives whose softmax probability exceeds eps; unit α|P|.
+    Counts: negatives with a softmax probability above eps; unit α|P|.
     Net: push equals pull for every query.
     Source: Ranjan et al. 2017, L2-constrained Softmax Loss, arXiv:1703.09507; scale from third-party code.
     """

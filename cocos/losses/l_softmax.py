@@ -17,9 +17,9 @@ class LSoftmax(MultipliedAngle):
         t = \frac{\lambda \cos\theta + \psi(\theta)}{1 + \lambda}, \quad
         \psi(\theta) = (-1)^k \cos(m \theta) - 2k, \quad k = \lfloor m \theta / \pi \rfloor
 
-    P are the positives of the query x (the weights W of its class), N its negatives (those of the other classes), s
-    their cosines, and m and λ the margin and its annealing. ψ falls from 1 to 1 - 2m without a kink. Its slope is 0 at
-    every θ = kπ/m strictly between 0 and π: with an even m a positive at 90°, where random embeddings of many
+    P are the positives of the query x (the weights W of its class), N its negatives (the weights of the other classes),
+    s their cosines, and m and λ the margin and its annealing. ψ falls from 1 to 1 - 2m without a kink. Its slope is 0
+    at every θ = kπ/m strictly between 0 and π: with an even m a positive at 90°, where random embeddings of many
     dimensions begin, is not pulled at all, however wrong it is. That, not the softmax, is why training anneals: read
     such a weight with its slope. Norms that are not given are 1. Scores beyond ±1 (rounding, inner products) continue ψ
     as a straight line of slope m².
@@ -28,7 +28,7 @@ class LSoftmax(MultipliedAngle):
         margin: m, a whole number of at least 1; 4 as in much of the published code (the paper tries 2, 3 and 4).
         annealing: λ, 0 for none; the published code lowers it while training.
 
-    Counts: negatives whose softmax probability, with the margin, exceeds eps; unit |x| |W| |P|. The weight
+    Counts: negatives with a softmax probability above eps, margin included; unit |x| |W| |P|. The weight
         of a positive reaches m² times its unit.
     Net: weights count in units of |x| |W| |P|; the pull of a positive is its part of the push times t'. The length of
         the query gets a gradient too: see radial.

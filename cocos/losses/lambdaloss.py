@@ -16,7 +16,7 @@ SCHEMES = ("lambdarank", "ndcg1", "ndcg2", "ndcg2pp")
 
 @dataclass(frozen=True)
 class LambdaLoss(GradedList):
-    r"""Logistic loss of every two candidates of a query whose grades differ, weighted by its part of NDCG.
+    r"""Logistic loss of every two candidates of a query with different grades, weighted by its part of NDCG.
 
     .. math:: \ell(s) = \sum_{y_i > y_j} \Delta_{ij} \log_2 \bigl( 1 + e^{-\lambda (s_i - s_j)} \bigr), \quad
         \Delta_{ij} = |G_i - G_j| \, \bigl( \rho_{ij} + \mu \, \delta_{ij} \bigr)
@@ -35,9 +35,9 @@ class LambdaLoss(GradedList):
         mu: μ of `ndcg2pp`; 10 as in libraries. The other schemes do not read it.
         k: compare only pairs of which one candidate ranks among the first k, as NDCG@k reads them; None: all.
 
-    Counts: negatives whose lost comparisons cost more than eps of NDCG, pulled ones too; unit λ/ln 2, one comparison
-        surely lost that costs all of it. Only under `lambdarank` is that the NDCG which swapping the two would change.
-        Candidates without a grade have no weight.
+    Counts: negatives with lost comparisons that cost more than eps of NDCG, pulled ones too; unit λ/ln 2, one
+        comparison surely lost that costs all of it. Only under `lambdarank` is that the NDCG which swapping the two
+        would change. Candidates without a grade have no weight.
     Net: push equals pull for every query, and for every comparison.
     Source: Wang et al. 2018, The LambdaLoss Framework for Ranking Metric Optimization, doi:10.1145/3269206.3271784,
         NDCG-Loss1, 2 and 2++, and eq. 18 for k; `lambdarank` of Burges 2010, From RankNet to LambdaRank to LambdaMART,
@@ -88,7 +88,7 @@ class LambdaLoss(GradedList):
         return logits, torch.where(better, (gain[:, :, None] - gain[:, None, :]).abs() * factor, 0)
 
     def _gains(self, grades: Tensor, graded: Tensor) -> Tensor:
-        """Gains over the DCG of the best order, (Q, C); 0 of a query whose grades are all at most 0."""
+        """Gains over the DCG of the best order, (Q, C); 0 of a query with no grade above 0."""
         relevant = torch.where(graded, grades.clamp(min=0), 0)
         most = relevant.amax(dim=1, keepdim=True)
         gain = (relevant - most).exp2() - (-most).exp2()  # over 2 to the largest grade, which overflows

@@ -208,7 +208,7 @@ ROWS = {
     "colpali:ColbertPairwiseCELoss": Row("top_k(ntxent)", {"k": 1, "temperature": 1.0}, note=MEAN_MAXSIM),
     "colpali:ColbertSigmoidLoss": Row("siglip", {"scale": 50.0, "bias": 0.0}, note=MEAN_MAXSIM),
 }
-# Losses for which there is no row, and the name to use instead.
+# Losses without a row, and the name to use instead.
 INSTEAD = {
     **dict.fromkeys(("st:MatryoshkaLoss", "st:Matryoshka2dLoss"), "name its inner loss, with --dims"),
     **dict.fromkeys(("st:ContrastiveLoss", "st:OnlineContrastiveLoss"), "contrastive_cosine has one row per pair"),
@@ -226,7 +226,7 @@ def find_row(name: str) -> tuple[str, Row]:
     """Return the name as the library writes it, and its row; case and the ending `Loss` are optional.
 
     Raises:
-        InputError: there is no such loss, or no built-in loss of its form.
+        InputError: an unknown loss, or one without a built-in loss of its form.
 
     Examples:
         >>> find_row("st:multiplenegativesranking")[0]
@@ -269,7 +269,7 @@ def translate(name: str, values: Mapping[str, Any]) -> tuple[str, dict[str, Any]
     """Return the built-in loss, its parameters, and the metric if it is not that of the built-in loss.
 
     Raises:
-        InputError: a value for which there is no built-in loss.
+        InputError: a value without a built-in loss.
 
     Examples:
         >>> translate("pml:TripletMarginLoss", {"distance": "CosineSimilarity"})
@@ -302,7 +302,7 @@ def translate(name: str, values: Mapping[str, Any]) -> tuple[str, dict[str, Any]
 def read_instance(module: Any) -> tuple[str, dict[str, Any]] | None:
     """Return the name and the settings of a module of a library, or None if no row has all of them.
 
-    A module with parameters of its own, such as proxies, is not read.
+    A module with its own parameters, such as proxies, is not read.
     """
     name = f"{PACKAGES.get(type(module).__module__.partition('.')[0])}:{type(module).__name__}"
     row = ROWS.get(name)

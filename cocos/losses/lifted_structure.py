@@ -28,7 +28,7 @@ class LiftedStructure(Loss):
     Args:
         margin: m, in units of distance; 1 as in the paper.
 
-    Counts: negatives whose share exceeds eps; unit m|P|.
+    Counts: negatives with a share above eps; unit m|P|.
     Net: push equals pull over a batch, and not for each query.
     Source: Song et al. 2016, Lifted Structured Feature Embedding, arXiv:1511.06452, smooth bound, not yet averaged.
 

@@ -29,7 +29,7 @@ class ListwiseAP(BinnedAP):
         low: score of the last centre, -1 as cosines need; the published code has 0.
         high: score of the first centre.
 
-    Counts: negatives between two bins whose precision differs; unit a/|P|.
+    Counts: negatives between two bins of different precision; unit a/|P|.
     Net: not balanced: every candidate moves between its own two bins, and no sum is kept.
     Source: Revaud et al. 2019, Learning with Average Precision, arXiv:1906.07589; formula from its published code.
 

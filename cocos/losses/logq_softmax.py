@@ -34,7 +34,7 @@ class LogQSoftmax(SoftmaxLoss):
         temperature: τ, in units of score.
         correction: which logits are corrected: `all`, `negatives` or `repaired`.
 
-    Counts: negatives whose corrected softmax probability exceeds eps; unit |P|/τ.
+    Counts: negatives with a corrected softmax probability above eps; unit |P|/τ.
     Net: push equals pull for every query.
     Source: Yi et al. 2019, Sampling-Bias-Corrected Neural Modeling for Large Corpus Item Recommendations,
         doi:10.1145/3298689.3346996, section 3; before it Bengio & Senécal 2008, doi:10.1109/TNN.2007.912312; repaired
@@ -53,7 +53,7 @@ class LogQSoftmax(SoftmaxLoss):
     correction: Annotated[str, one_of(CORRECTIONS)] = "all"
     metric = "dot"
     balanced = True
-    softmax_scale = None  # each negative has a factor of its own
+    softmax_scale = None  # each negative has its own factor
     family = "softmax"
     aliases = {
         "logQ": {},

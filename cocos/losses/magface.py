@@ -35,7 +35,7 @@ class MagFace(SoftmaxLoss):
         u_m: margin at the longest length, in radians; 0.8.
         lambda_g: weight of the regulariser g, which draws short queries out; 20.
 
-    Counts: negatives whose softmax probability, with the margin, exceeds eps; unit λ|P|. A positive may exceed 1.
+    Counts: negatives with a softmax probability above eps, margin included; unit λ|P|. A positive may exceed 1.
     Net: the pull of a positive is its part of the push times t'. The length gets a gradient too: see radial.
     Source: Meng et al. 2021, MagFace, arXiv:2103.06627; form and defaults from its published code.
 

@@ -1,4 +1,4 @@
-"""Margin-MSE: the margins of the student shall be those of a teacher."""
+"""Margin-MSE: the margins of the student should equal the teacher's."""
 
 from dataclasses import dataclass
 
@@ -11,21 +11,21 @@ from cocos.losses.base import Loss
 
 @dataclass(frozen=True)
 class MarginMSE(Loss):
-    r"""Squared error of the margin between a positive and a negative, against that of a teacher.
+    r"""Squared error of the margin between a positive and a negative, against the teacher's.
 
     .. math:: \ell(s) = \sum_{p \in P} \frac{1}{|N|} \sum_{n \in N} \bigl((s_p - s_n) - (t_p - t_n)\bigr)^2
 
     P are the positives of a query and N its negatives that have a score t of the teacher, s their scores. A negative
     is pushed where its margin is smaller than the teacher's, and pulled where it is larger: the loss is two-sided.
 
-    Counts: negatives whose margin is off by more than eps, in units of score, on average over the positives; unit
+    Counts: negatives with a margin off by more than eps, in units of score, on average over the positives; unit
         2|P|/|N|. Negatives without a score of the teacher have no weight.
-    Net: the weights of a query sum to zero, those of pulled negatives among them.
+    Net: the weights of a query sum to zero, pulled negatives included.
     Source: Hofstätter et al. 2020, Improving Efficient Neural Ranking Models with Cross-Architecture Knowledge
         Distillation, arXiv:2010.02666, eq. 5.
 
     Examples:
-        The teacher's margins are 1 and 3; those of the student are 2 and 2, so that the first negative is pulled:
+        The teacher's margins are 1 and 3, the student's 2 and 2, so that the first negative is pulled:
 
         >>> scores, positive = torch.tensor([[2.0, 0.0, 0.0]]), torch.tensor([[True, False, False]])
         >>> pairs = cocos.Pairs(scores, positive, teacher=torch.tensor([[3.0, 2.0, 0.0]]))
@@ -71,6 +71,6 @@ class MarginMSE(Loss):
         return 2 * (pull + torch.where(negative, push, 0) / number)
 
     def unit(self, pairs: Pairs) -> Tensor:
-        """Weight of a negative whose margin is off by one unit of score for every positive, (Q, 1): 2|P|/|N|."""
+        """Weight of a negative with a margin off by one unit of score for every positive, (Q, 1): 2|P|/|N|."""
         negative = pairs.negative if pairs.teacher is None else pairs.negative & ~pairs.teacher.isnan()
         return 2 * pairs.positives() / negative.sum(dim=1, keepdim=True).clamp(min=1)

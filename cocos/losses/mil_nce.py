@@ -25,7 +25,7 @@ class MILNCE(Loss):
     Args:
         temperature: τ, in units of score; 1 as in the paper, whose scores are inner products of raw embeddings.
 
-    Counts: negatives whose softmax probability exceeds eps; unit 1/τ.
+    Counts: negatives with a softmax probability above eps; unit 1/τ.
     Net: push equals pull for every query.
     Source: Miech et al. 2020, End-to-End Learning of Visual Representations from Uncurated Instructional Videos,
         arXiv:1912.06430, eq. 1; with minus the squared distance for a score it is the soft nearest neighbour loss,

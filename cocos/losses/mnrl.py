@@ -47,7 +47,7 @@ class MNRL(Loss):
         percent: of the positive's score, for the filters `percent` and `relative_margin` (95 % is a margin of 5 %).
         factor: for that filter.
 
-    Counts: negatives whose softmax probability exceeds eps; unit λ|P|. Symmetric MNRL is NT-Xent in both
+    Counts: negatives with a softmax probability above eps; unit λ|P|. Symmetric MNRL is NT-Xent in both
     directions, which cocos counts one by one.
     Net: push equals pull for every query, unless suspects are weakened by a factor.
     Source: Henderson et al. 2017, arXiv:1705.00652, sec. 4; directions: Li et al. 2023, GTE, arXiv:2308.03281, eq. 1;

@@ -28,7 +28,7 @@ class MultiSimilarity(Loss):
         base: λ, in units of score; 0.5 as in the published code.
         mining: ε, in units of score (0.1 in the paper); None: all pairs take part.
 
-    Counts: negatives whose part of the soft threshold exceeds eps; unit 1. Mined-out pairs have weight 0.
+    Counts: negatives with more than eps of the soft threshold; unit 1. Mined-out pairs have weight 0.
     Net: pull and push each lie between 0 and 1; nothing ties one to the other.
     Source: Wang et al. 2019, Multi-Similarity Loss with General Pair Weighting, arXiv:1904.06627; λ from its published
         code.

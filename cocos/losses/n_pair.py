@@ -15,9 +15,10 @@ class NPair(SoftmaxLoss):
     take the place of a temperature. The paper has one positive a query, and adds a penalty on the norms, which belongs
     to no pair and is left out.
 
-    Counts: negatives whose softmax probability exceeds eps; unit |P|.
+    Counts: negatives with a softmax probability above eps; unit |P|.
     Net: push equals pull for every query.
-    Source: Sohn 2016, N-pair Loss, https://papers.nips.cc/paper/2016/hash/6b180037abbebea991d8b1232f8a8ca9-Abstract.html
+    Source: Sohn 2016, N-pair Loss,
+    https://papers.nips.cc/paper/2016/hash/6b180037abbebea991d8b1232f8a8ca9-Abstract.html
     """
 
     metric = "dot"

@@ -21,7 +21,7 @@ class NormalizedSoftmax(SoftmaxLoss):
     Args:
         temperature: τ, in units of score; 0.05 as in the paper.
 
-    Counts: negatives whose softmax probability exceeds eps; unit |P|/τ.
+    Counts: negatives with a softmax probability above eps; unit |P|/τ.
     Net: push equals pull for every query.
     Source: Zhai & Wu 2018, Classification is a Strong Baseline for Deep Metric Learning, arXiv:1811.12649.
     """

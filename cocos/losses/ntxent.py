@@ -21,7 +21,7 @@ class NTXent(SoftmaxLoss):
     Args:
         temperature: τ, in units of score. A small τ puts the weight on the hardest negatives.
 
-    Counts: negatives whose softmax probability exceeds eps; unit |P|/τ.
+    Counts: negatives with a softmax probability above eps; unit |P|/τ.
     Net: push equals pull for every query.
     Source: Chen et al. 2020, SimCLR, arXiv:2002.05709, eq. 1; τ of Bleeker & de Rijke 2022, arXiv:2202.07474.
 

@@ -12,14 +12,14 @@ from cocos.losses.base import Loss
 
 @dataclass(frozen=True)
 class ProxyGML(Loss):
-    r"""Cross-entropy of classes, whose logit is the sum of the similarities of those of their proxies that are kept.
+    r"""Cross-entropy of classes; the logit of a class is the sum of the similarities of its kept proxies.
 
     .. math::
         \ell(s) = -\log \frac{e^{S_y}}{\sum_{c : c \cap K \ne \emptyset} e^{S_c}}, \quad
         S_c = \sum_{k \in c \cap K} s_k, \quad |K| = \lceil r (|P| + |N|) \rceil
 
     The positives P of a query are its own class y, those of its negatives N that have one group another class c each
-    (without groups every negative is a class of its own), and s are cosines. K contains the positives and then the
+    (without groups every negative is its own class), and s are cosines. K contains the positives and then the
     nearest negatives, of equally near ones the first; no gradient flows through the choice. There is no temperature.
     The published code drops a class whose logit is exactly 0; here it stays. The paper's regulariser of the proxies
     carries no query and is left out.
@@ -28,7 +28,7 @@ class ProxyGML(Loss):
         ratio: r, the part of a query's candidates that is kept, above 0 and at most 1. The published code takes 0.05 of
             some 1200 proxies; the default of 0.3 is for smaller sets.
 
-    Counts: kept negatives whose class has a softmax probability above eps; unit 1.
+    Counts: kept negatives of classes with a softmax probability above eps; unit 1.
     Net: each kept proxy has the whole softmax error of its class, so push and pull differ by the numbers of
         kept proxies.
     Source: Zhu et al. 2020, Fewer is More, arXiv:2010.13636; form from its published code.

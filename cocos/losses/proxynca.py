@@ -25,7 +25,7 @@ class ProxyNCA(Loss):
         scale: λ, in units of 1/score. The paper has none; 9 (both sides times 3) is from the published code of
             ProxyNCA++.
 
-    Counts: negatives whose softmax probability among the negatives exceeds eps; unit λ|P|.
+    Counts: negatives with a softmax probability above eps among the negatives; unit λ|P|.
     Net: push equals pull for every query: λ for each positive.
     Source: Movshovitz-Attias et al. 2017, No fuss distance metric learning using proxies, arXiv:1703.07464.
 

@@ -21,7 +21,7 @@ class ProxyNCApp(SoftmaxLoss):
     Args:
         scale: λ, one over the temperature of the paper, in units of 1/score; 9 is its temperature of 1/9.
 
-    Counts: negatives whose softmax probability exceeds eps; unit λ|P|.
+    Counts: negatives with a softmax probability above eps; unit λ|P|.
     Net: push equals pull for every query.
     Source: Teh et al. 2020, ProxyNCA++, arXiv:2004.01113; scale from its published code.
     """

@@ -12,7 +12,7 @@ from cocos.losses.families.graded import GradedList
 
 @dataclass(frozen=True)
 class RankNet(GradedList):
-    r"""Logistic loss of every two candidates of a query whose grades differ.
+    r"""Logistic loss of every two candidates of a query with different grades.
 
     .. math:: \ell(s) = \sum_{y_i > y_j} \log \bigl( 1 + e^{-\lambda (s_i - s_j)} \bigr)
 

@@ -55,7 +55,7 @@ class RecallAtK(Loss):
             raise ValueError(f"ks must be integers of at least 1, got {self.ks}")
 
     def _gaps_to_positive(self, pairs: Pairs, index: Tensor) -> Tensor:
-        """Score of every other candidate minus that of one positive of each query, in temperatures; -inf for itself."""
+        """Difference of every other score from a positive's score, in temperatures; -inf for itself."""
         logits = (pairs.scores - pairs.scores.gather(1, index)) / self.temperature
         return logits.masked_fill(~(pairs.positive | pairs.negative).scatter(1, index, False), -torch.inf)
 

@@ -21,7 +21,7 @@ from cocos.losses.combined import HardestPositive
 SAME_WEIGHTS = 1e-6
 SCALES = (1e-3, 1e5)  # scale times standard deviation of the scores; outside, a softmax is a maximum or a mean
 STARTS = (1.0, 2.0, 0.5)  # of the fitted scale, in estimated scales: two directions have a biased estimate
-MAX_FITTED = 32  # queries and candidates of a fit if each pair has a term of its own
+MAX_FITTED = 32  # queries and candidates of a fit if each pair has its own term
 SOFTMAXES = ("ntxent", "supcon", "dcl", "mil_nce")
 # Triplet loss of a metric; others read scores.
 TRIPLETS = {"euclidean": "triplet_euclidean", "chord": "triplet_euclidean", "squared_euclidean": "triplet_squared"}
@@ -38,7 +38,7 @@ class Probe:
     value: float
 
     def corner(self, size: int) -> "Probe":
-        """Return the first queries and candidates, for losses in which each pair has a term of its own."""
+        """Return the first queries and candidates, for losses in which each pair has its own term."""
         pairs, part = self.pairs, (slice(size), slice(size))
         return Probe(Pairs(pairs.scores[part], pairs.positive[part], pairs.negative[part]), self.weights[part], 0.0)
 

@@ -21,7 +21,7 @@ class SampledSoftmax(SoftmaxLoss):
         scale: λ, in units of 1/score. The paper scales its logits by 20 in section 4.2, the default; the formula of
             its section 4.1, read literally, scales both embeddings and makes it 400.
 
-    Counts: negatives whose softmax probability exceeds eps; unit λ|P|.
+    Counts: negatives with a softmax probability above eps; unit λ|P|.
     Net: push equals pull for every query.
     Source: Veit & Wilber 2020, Cross-Example Softmax, arXiv:2011.08824, eq. 2; scale of section 4.2.
     """

@@ -19,12 +19,12 @@ class SGSL(Loss):
 
     P are the positives of a query, N its negatives and s their scores. In training the candidates, rows of a
     classifier, are constants: the loss moves queries only, and is added to the cross-entropy of the same classifier.
-    The weights are the whole gradient of the queries; that of the candidates, which they would also give, is not used.
+    The weights are the whole gradient of the queries; the gradient of the candidates is not used.
 
     Args:
         gamma: γ, in 1/score: how sharply the soft maximum picks the hardest negative; 30 as in the published code.
 
-    Counts: negatives whose share exceeds eps; unit |P|.
+    Counts: negatives with a share above eps; unit |P|.
     Net: push equals pull for every query, at most 1 a positive.
     Source: Yang et al. 2023, Stop-Gradient Softmax Loss for Deep Metric Learning, doi:10.1609/aaai.v37i3.25421, from
         its published code.

@@ -1,4 +1,4 @@
-"""SigLIP: a logistic term of its own for every pair."""
+"""SigLIP: a separate logistic term for every pair."""
 
 from dataclasses import dataclass
 
@@ -26,7 +26,7 @@ class SigLIP(Loss):
         scale: λ, in 1/score; its initial value in the source, t' = log 10.
         bias: b, added to the scaled score: at its initial value all pairs are taken for negatives, which most are.
 
-    Counts: negatives whose probability of being a positive exceeds eps, so with a score above (logit(eps) - b)/λ,
+    Counts: negatives with a probability above eps of being a positive, so with a score above (logit(eps) - b)/λ,
         which is the same for all queries; unit λ.
     Net: pull and push follow their own pairs; a learned bias makes them equal on the average of a batch.
     Source: Zhai et al. 2023, Sigmoid Loss for Language Image Pre-Training, arXiv:2303.15343, section 3.2; with proxies

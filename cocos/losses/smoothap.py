@@ -57,11 +57,10 @@ class SmoothAP(Loss):
     def weight(self, pairs: Pairs) -> Tensor:
         r"""Return ∂ Σ value / ∂ score, (Q, C), by closed form. Each row sums to zero.
 
-        With :math:`B = A + N`, :math:`g_{ij} = \sigma' / \tau` and :math:`\nu_i = \sum_n g_{in}`:
-        :math:`w_n = \frac{1}{|P|} \sum_i \frac{A_i}{B_i^2} g_{in}` and
-        :math:`w_k = -\frac{1}{|P|} \left[\frac{A_k}{B_k^2} \nu_k + \sum_{i \ne k} g_{ik}
-        \left(\frac{N_i}{B_i^2} - \frac{N_k}{B_k^2}\right)\right]`. The sums run over the positives one
-        by one, so that no (positive, positive) or (positive, negative) pair is ever stored.
+        With :math:`B = A + N`, :math:`g_{ij} = \sigma' / \tau` and :math:`\nu_i = \sum_n g_{in}`: :math:`w_n =
+        \frac{1}{|P|} \sum_i \frac{A_i}{B_i^2} g_{in}` and :math:`w_k = -\frac{1}{|P|} \left[\frac{A_k}{B_k^2} \nu_k +
+        \sum_{i \ne k} g_{ik} \left(\frac{N_i}{B_i^2} - \frac{N_k}{B_k^2}\right)\right]`. The sums run over the
+        positives one by one, so that no (positive, positive) or (positive, negative) pair is ever stored.
         """
         scores, number = pairs.scores, pairs.positive.sum(dim=1, keepdim=True).clamp(min=1)
         weight, pull, met = torch.zeros_like(scores), torch.zeros_like(scores), torch.zeros_like(scores)
@@ -84,7 +83,7 @@ class SmoothAP(Loss):
         return 1 / (self.temperature * pairs.positive.sum(dim=1, keepdim=True).clamp(min=1).to(pairs.scores.dtype))
 
     def extra(self, pairs: Pairs, eps: float) -> dict[str, Tensor]:
-        """Count Eq. 7 beside the gradient, (Q,)."""
+        """Count Eq. 7 in addition to the gradient, (Q,)."""
         return {"eq7": self.eq7(pairs, eps)}
 
     def eq7(self, pairs: Pairs, eps: float = 0.01, *, ranked: bool = True) -> Tensor:
@@ -93,7 +92,7 @@ class SmoothAP(Loss):
         A term is :math:`\sigma (1 - \sigma) / R_i^2` for a positive i and any other candidate j, with
         :math:`\sigma = \sigma((s_j - s_i) / \tau)` and :math:`R_i = 1 + \sum_{j \ne i} \sigma_{ij}` the smooth rank
         of i. It is not the gradient: it drops 1/τ and the rank of i among the positives, and it counts pairs of
-        positives that no negative separates, whose gradient is 0.
+        positives that no negative separates, with gradient 0.
 
         Args:
             pairs: scores and masks.

@@ -1,4 +1,4 @@
-"""Label smoothing: an in-batch softmax whose labels leave a part to every candidate."""
+"""Label smoothing: an in-batch softmax with labels that leave a part to every candidate."""
 
 from dataclasses import dataclass
 from typing import Annotated
@@ -27,7 +27,7 @@ class SmoothedSoftmax(SmoothedLabels):
         smoothing: ε, the part of the label that is spread evenly over the positive and its negatives; 0.1 as in the
             paper. (`linear_softmax` spreads it over the negatives alone.)
 
-    Counts: negatives whose weight is above eps/τ in size, pulled ones too; unit |P|/τ.
+    Counts: negatives with a weight above eps/τ in size, pulled ones too; unit |P|/τ.
     Net: push equals pull for every query, but a negative with a probability below ε/(|N| + 1) is pulled: most easy
         negatives are, with a weight of ε/(|N| + 1)/τ at the most, and their number makes it count.
     Source: Szegedy et al. 2016, Rethinking the Inception Architecture for Computer Vision, arXiv:1512.00567, sec. 7.

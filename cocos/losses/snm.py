@@ -27,7 +27,7 @@ class StochasticNegativeMining(SoftmaxLoss):
             its section 4.1, read literally, scales both embeddings and makes it 400.
         fraction: φ, the part of a query's negatives that is kept, above 0 and at most 1; half as in the paper.
 
-    Counts: kept negatives whose softmax probability exceeds eps; unit λ|P|.
+    Counts: kept negatives with a softmax probability above eps; unit λ|P|.
     Net: push equals pull for every query.
     Source: Reddi et al. 2019, arXiv:1810.07076, in the form of Veit & Wilber 2020, arXiv:2011.08824, eq. 3.
 

@@ -12,7 +12,7 @@ from cocos.losses.base import Loss
 
 @dataclass(frozen=True)
 class SoftTriple(Loss):
-    r"""Cross-entropy of classes, whose similarity is the softly largest one of their proxies.
+    r"""Cross-entropy of classes; the similarity of a class is the soft maximum of its proxies'.
 
     .. math::
         \ell(s) = -\log \frac{e^{\lambda (S_y - \delta)}}{e^{\lambda (S_y - \delta)} + \sum_{c \ne y} e^{\lambda S_c}},
@@ -29,7 +29,7 @@ class SoftTriple(Loss):
         gamma: γ, temperature of the softmax in a class, in units of score; 0.1 as in the paper.
         margin: δ, in units of score; 0.01 as in the paper.
 
-    Counts: negatives whose weight is above eps in size, whatever its sign; unit λ.
+    Counts: negatives with a weight above eps in size, whatever its sign; unit λ.
     Net: push equals pull for every query; the weights of a class sum to λ times its softmax error.
     Source: Qian et al. 2019, SoftTriple Loss, arXiv:1909.05235.
 
@@ -58,7 +58,7 @@ class SoftTriple(Loss):
         return index, index.new_zeros(len(index), number).scatter_add(1, index, taking_part) > 0
 
     def _shares(self, pairs: Pairs, index: Tensor, present: Tensor) -> tuple[Tensor, Tensor]:
-        """Share q of each pair in its class, and its score minus that of the nearest one (at most 0), (Q, C) each."""
+        """Share q of each pair in its class, and its score minus the nearest one's (at most 0), (Q, C) each."""
         taking_part = pairs.positive | pairs.negative
         masked = pairs.scores.detach().masked_fill(~taking_part, -torch.inf)
         nearest = torch.full_like(present, -torch.inf, dtype=masked.dtype).scatter_reduce(1, index, masked, "amax")

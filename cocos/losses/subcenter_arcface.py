@@ -1,4 +1,4 @@
-"""Sub-center ArcFace: several proxies a class, of which the nearest one speaks for it."""
+"""Sub-center ArcFace: several proxies a class, and the nearest one gives its similarity."""
 
 from dataclasses import dataclass
 
@@ -13,7 +13,7 @@ from cocos.losses.families.angular import Angle, added
 
 @dataclass(frozen=True)
 class SubCenterArcFace(Loss):
-    r"""Cross-entropy of classes with a margin on the angle; the similarity of a class is that of its nearest proxy.
+    r"""Cross-entropy of classes with a margin on the angle; the similarity of a class is its nearest proxy's.
 
     .. math::
         \ell(s) = -\log \frac{e^{\lambda t(S_y)}}{e^{\lambda t(S_y)} + \sum_{c \ne y} e^{\lambda S_c}}, \quad
@@ -28,7 +28,7 @@ class SubCenterArcFace(Loss):
         scale: λ (s in the paper), in units of 1/score; 64 as in the paper.
         margin: m, in radians; 0.5 as in the paper.
 
-    Counts: nearest proxies of other classes whose softmax probability, with the margin, exceeds eps; unit λ.
+    Counts: nearest proxies of other classes with a softmax probability above eps, margin included; unit λ.
     Net: the pull of the nearest own proxy is the push times t'.
     Source: Deng et al. 2020, Sub-center ArcFace, ECCV, doi:10.1007/978-3-030-58621-8_43, eqs. 3-4.
 

@@ -12,7 +12,7 @@ from cocos.losses.base import Loss
 
 @dataclass(frozen=True)
 class SupAP(Loss):
-    r"""One minus an average precision whose negatives are counted by a surrogate that does not saturate.
+    r"""One minus an average precision with negatives counted by a surrogate that does not saturate.
 
     .. math::
         \ell(s) = 1 - \frac{1}{|P|} \sum_{i \in P} \frac{A_i}{A_i + \sum_{n \in N} H(s_n - s_i)}, \quad
@@ -22,7 +22,7 @@ class SupAP(Loss):
 
     :math:`A_i` is the true rank of positive i among the positives, itself included; of tied positives each ranks
     above the other. It has no gradient: the order among the positives is not trained. H jumps by ½ at 0, and at δ
-    from ½ + σ(δ/τ) = 1.493 down to o = 1.44 with the default values; the gradient is that of the pieces.
+    from ½ + σ(δ/τ) = 1.493 down to o = 1.44 with the default values; the gradient follows the pieces.
 
     Args:
         temperature: τ of the sigmoid, in units of score. This and the other defaults are of the published code.

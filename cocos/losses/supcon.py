@@ -23,7 +23,7 @@ class SupCon(Loss):
     Args:
         temperature: τ, in units of score; 0.1 as in the paper. A small τ puts the weight on the hardest negatives.
 
-    Counts: negatives whose softmax probability exceeds eps; unit 1/τ. With one positive it is NT-Xent.
+    Counts: negatives with a softmax probability above eps; unit 1/τ. With one positive it is NT-Xent.
     Net: push equals pull for every query.
     Source: Khosla et al. 2020, Supervised contrastive learning, arXiv:2004.11362, eq. 2 (L_out).
     """

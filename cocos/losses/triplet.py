@@ -18,8 +18,7 @@ class Triplet(AllTriplets):
     Args:
         margin: α, in units of score: how much a positive must win by.
 
-    Counts: violating negatives, whole numbers; unit 1, one violated triplet. A tie (s_p - s_n = α) does not
-    contribute.
+    Counts: violating negatives, whole numbers; unit 1, one violated triplet. A tie (s_p - s_n = α) does not contribute.
     Net: push equals pull for every query.
     Source: Faghri et al. 2018, VSE++, arXiv:1707.05612, eq. 5; α of Bleeker & de Rijke 2022, arXiv:2202.07474.
 

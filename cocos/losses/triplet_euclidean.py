@@ -20,8 +20,7 @@ class TripletEuclidean(AllTriplets):
         margin: α, in units of distance: how much closer a positive must be; 0.05 is the default of PyTorch Metric
             Learning, arXiv:2008.09164.
 
-    Counts: violating negatives, whole numbers; unit 1, one violated triplet. A tie (d_n - d_p = α) does not
-    contribute.
+    Counts: violating negatives, whole numbers; unit 1, one violated triplet. A tie (d_n - d_p = α) does not contribute.
     Net: push equals pull for every query.
     Source: Hermans et al. 2017, In Defense of the Triplet Loss, arXiv:1703.07737, batch all.
 

@@ -25,7 +25,7 @@ class TripletSquared(AllTriplets):
     Source: Schroff et al. 2015, FaceNet, arXiv:1503.03832.
 
     Examples:
-        The margin is 0.2: a negative whose squared distance is 0.1 larger than the positive's violates it by 0.1.
+        The margin is 0.2: a negative with a squared distance 0.1 larger than the positive's violates it by 0.1.
 
         >>> pairs = cocos.Pairs(torch.tensor([[-0.5, -0.6, -1.0]]), torch.tensor([[True, False, False]]))
         >>> loss = cocos.losses.load("triplet_squared")

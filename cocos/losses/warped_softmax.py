@@ -25,14 +25,14 @@ class WarpedSoftmax(SoftmaxLoss):
     above 1 the loss jumps at α, by up to :math:`T (\delta - 1)(1 - k_1) \alpha`.
 
     Args:
-        alpha: α, a distance, finite and at least 0. The default of α, k1 and k2 is that of Fig. 3d of the paper; for
+        alpha: α, a distance, finite and at least 0. The defaults of α, k1 and k2 are from Fig. 3d of the paper; for
             CUB it has 28.4, 0.93 and 1.15.
         k1: slope inside α, finite and above 0: below 1 a query is pushed off its proxy on balance.
         k2: slope from α on, finite and above 0: above 1 it is drawn in. A distance of exactly α has this slope.
         delta: δ, the multiplier of Δ, finite and at least 0; 1 is eq. 7, and the paper's Fig. 8 varies it.
         scale: T, in units of 1/distance, which its published code calls temperature; 1 is eq. 8 as printed.
 
-    Counts: negatives whose softmax probability exceeds eps; unit T|P| for them, times the slope for positives.
+    Counts: negatives with a softmax probability above eps; unit T|P| for them, times the slope for positives.
     Net: push exceeds pull inside α and pull exceeds push outside, by T (1 - π)|slope - 1| where π is the own softmax.
     Source: DeMoor & Prevost 2024, Realigned softmax warping, arXiv:2408.15656, eqs. 7-8.
 
@@ -59,7 +59,7 @@ class WarpedSoftmax(SoftmaxLoss):
 
     @property
     def balanced(self) -> bool:
-        """There is no warp: no slope differs from that of the negatives."""
+        """Whether there is no warp: all slopes are equal."""
         return self.k2 == 1 and (self.k1 == 1 or self.alpha == 0)
 
     def _slope(self, pairs: Pairs) -> Tensor:

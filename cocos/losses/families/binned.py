@@ -16,10 +16,9 @@ class BinnedAP(Loss):
         \frac{\partial \ell}{\partial x_j} = \frac{D_m - D_{m+1}}{|P|} \text{ for } m < x_j < m + 1
 
     :math:`h^+, H^+` count positives only, h and H positives and negatives, and x is the place of a candidate on the
-    axis of the bin centres 0, 1, ... (0 is best). A candidate in bin m adds
-    :math:`D_m = H^+_m / H_m + \sum_{l \ge m} h^+_l (1 - H^+_l / H_l) / H_l` as a positive and
-    :math:`D_m = -\sum_{l \ge m} h^+_l H^+_l / H_l^2` as a negative. A place on a bin centre, and one beyond the first
-    or the last, has weight 0.
+    axis of the bin centres 0, 1, ... (0 is best). A candidate in bin m adds :math:`D_m = H^+_m / H_m + \sum_{l \ge m}
+    h^+_l (1 - H^+_l / H_l) / H_l` as a positive and :math:`D_m = -\sum_{l \ge m} h^+_l H^+_l / H_l^2` as a negative. A
+    place on a bin centre, and one beyond the first or the last, has weight 0.
     """
 
     def places(self, pairs: Pairs) -> Tensor:
@@ -27,7 +26,7 @@ class BinnedAP(Loss):
         raise NotImplementedError
 
     def beyond(self, pairs: Pairs) -> Tensor:
-        """Whether a candidate lies beyond the first or the last bin centre, (Q, C) bool."""
+        """Whether a candidate is beyond the first or the last bin centre, (Q, C) bool."""
         raise NotImplementedError
 
     @property

@@ -1,4 +1,4 @@
-"""A softmax whose labels are smoothed: the negatives share a part of the label of each positive."""
+"""A softmax with smoothed labels: the negatives share a part of each positive's label."""
 
 import torch
 from torch import Tensor
