@@ -184,17 +184,16 @@ def test_files_and_folders_that_a_page_names_are_there(page):
 
 
 def public():
-    """Everything that users are told to call: the names of `cocos`, those of its modules, and every loss."""
+    """Everything that users are told to call: the names of `cocos` and of its modules."""
     for name in cocos.__all__:
         found = getattr(cocos, name)
         if inspect.ismodule(found):
             yield from ((f"{name}.{each}", getattr(found, each)) for each in getattr(found, "__all__", ()))
         else:
             yield name, found
-    yield from ((f"losses.{name}", type(cocos.losses.load(name))) for name in cocos.losses.names())
 
 
-def test_every_public_function_class_and_loss_has_an_example():
+def test_public_functions_and_classes_have_examples():
     called = {name: found for name, found in public() if callable(found) and not getattr(found, "_is_protocol", False)}
     inner = {name for name in called if name.startswith("results.")} - {"results.save", "results.open"}
     assert len(called) > 100

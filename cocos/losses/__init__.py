@@ -20,11 +20,8 @@ __all__ = [
     "as_loss",
     "canonical",
     "find_file",
-    "implied_parameters",
     "load",
     "names",
-    "parameter_names",
-    "qualify",
 ]
 
 

@@ -90,5 +90,9 @@ def find_file(name: str) -> str:
 
     Raises:
         InputError: as `find`.
+
+    Examples:
+        >>> cocos.losses.find_file("InfoNCE")
+        'ntxent'
     """
     return find(name)[0]
