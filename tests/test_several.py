@@ -1,7 +1,6 @@
 """Several losses counted from one scoring pass: equal to separate calls, and nothing is done twice."""
 
 import json
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -13,8 +12,6 @@ import cocos
 from cocos import Embeddings, losses, measures, reports, results
 from cocos.base.errors import InputError
 from cocos.cli import app
-from cocos.counting import health
-from cocos.measures.shared import prepared
 from cocos.reports import table
 from cocos.reports.count import latex
 
@@ -71,13 +68,6 @@ def test_several_losses_are_counted_as_each_alone(options):
     same(paired(), [losses.load(name) for name in MIXED], **options)
 
 
-def test_batches_of_a_loss_with_labels_are_visited_as_it_sees_them():
-    run = prepared.prepare(paired(), "ntxent", batch_size=16, batches=3)
-    assert all(batch.paired for stack in run.stacks() for batch in stack)
-    labelled = replace(run, same_group="positive")  # as `prepare` says for a loss of pytorch-metric-learning
-    assert not any(batch.paired for stack in labelled.stacks() for batch in stack)
-
-
 def test_names_objects_functions_and_labels_are_mixed():
     def softest(scores, positive, negative):
         return (scores.exp() * negative).sum(dim=1)
@@ -106,39 +96,6 @@ def test_losses_that_are_trained_on_other_batches_have_their_own():
     data = same(paired(), ["ntxent", "smoothap"], batch_size=32)
     assert [one.attrs["sample"] for one in data.values()] == ["pairs", "groups"]
     assert len({tuple(one.sizes.values()) for one in data.values()}) == 2
-
-
-@pytest.fixture
-def calls(monkeypatch):
-    """Number of calls of the functions that prepare and score."""
-    made = dict.fromkeys(("plan", "view", "pairs", "side", "felt"), 0)
-
-    def counted(owner, name, key):
-        own = getattr(owner, name)
-
-        def call(*args, **options):
-            made[key] += 1
-            return own(*args, **options)
-
-        monkeypatch.setattr(owner, name, call)
-
-    counted(prepared, "draw_plan", "plan")
-    counted(prepared.engine, "view", "view")
-    counted(prepared.scores, "pairs", "pairs")
-    counted(health, "side", "side")
-    return made
-
-
-def test_what_the_losses_share_is_done_once(calls):
-    """Three metrics: three views, or a score matrix a batch for each, and once some rows for the health."""
-    names = ["ntxent", "triplet", "warped_softmax", "triplet_squared", "triplet_euclidean"]
-    measures.count(paired(captions=1), names, batch_size=35, sample="pairs")
-    assert (calls["plan"], calls["view"], calls["side"]) == (1, 3, 2 * 2)
-    assert calls["pairs"] == 3
-    calls.update(dict.fromkeys(calls, 0))
-    data = measures.count(paired(captions=1), names, batch_size=35, sample="pairs", n90=True)
-    assert (calls["plan"], calls["view"]) == (1, 0)
-    assert calls["pairs"] == 3 * (next(iter(data.values())).sizes["batch"] + 1)
 
 
 def test_a_checkpoint_is_encoded_once(tmp_path, monkeypatch):
