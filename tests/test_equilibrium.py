@@ -143,7 +143,7 @@ def test_every_loss_of_the_shelf_settles_or_says_why_not(name):
     try:
         found = equilibrium.solve(loss, pairs)
     except InputError as error:
-        words = ("parameter", "no function of scale * score", "needs", "graded", "teacher")
+        words = ("parameter", "not a function of scale * score", "needs", "graded", "teacher")
         assert name in str(error) and any(word in str(error) for word in words), error
         return
     assert found.state in STATES and loss.hinge is None
@@ -156,7 +156,7 @@ def test_every_loss_of_the_shelf_settles_or_says_why_not(name):
     ("loss", "options", "sentence"),
     [
         ("triplet", {}, "loss triplet: no parameter multiplies its scores"),
-        ("cosface", {}, "loss cosface: it is no function of scale \\* score alone"),
+        ("cosface", {}, "loss cosface: it is not a function of scale \\* score alone"),
         ("ntxent", {"clip": math.inf}, "clip: inf, expected"),
     ],
 )
@@ -313,7 +313,7 @@ def test_the_command_writes_a_dataset_or_a_figure(tmp_path):
         (["--batch-size", "8,8"], "batch sizes: 8 is given 2 times, expected different ones, like 32 and 128"),
         (["--effective", "0.5"], "effective: 0.5, expected an effective number of negatives"),
         (["--loss", "triplet"], "loss triplet: no parameter multiplies its scores"),
-        (["--loss", "arcface"], "loss arcface: it is no function of scale * score alone"),
+        (["--loss", "arcface"], "loss arcface: it is not a function of scale * score alone"),
         (["--width", "3"], "--width 3: no figure"),
     ],
 )

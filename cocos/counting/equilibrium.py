@@ -3,7 +3,6 @@
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Annotated, Any
 
 import torch
@@ -14,28 +13,21 @@ from cocos.base import ranges
 from cocos.base.errors import InputError
 from cocos.base.ranges import number
 from cocos.counting import weights
-from cocos.counting.sharpness import REACH, bracketed, changed, refined
+from cocos.counting.sharpness import REACH, bracketed, changed, refine
 from cocos.embeddings.scores import Pairs
 
 __all__ = ["CLIP", "Equilibrium", "derivatives", "solve"]
 
-# Largest scale that CLIP's training allows; open_clip clips that of SigLIP there too.
-CLIP = 100.0
-# Parameters that multiply or divide the scores: 1 for a scale, -1 for a temperature.
-SCALE_POWERS = {"temperature": -1, "scale": 1}
-# Roundings of the dtype, in parts of the sum of the absolute terms, up to which a derivative counts as 0.
-ROUNDINGS = 16
-# Part of the smaller offset at the ends of a bracket that is small enough.
-SMALL_OFFSET = 1e-8
-# Largest distance of two places between which a function has turned: a place is a logarithm of a scale, or a bias.
-WIDEST_TURN = 0.01
-# Ratio of the largest scale that is tried to the clip.
-BEYOND_CLIP = 10.0
-# Largest distance of a bias from its first value.
-BIAS_REACH = 1e4
-# Mean derivative with respect to the scale, and to the bias where there is one, of a loss.
+CLIP = 100.0  # largest scale that CLIP's training allows; open_clip clips the scale of SigLIP there too
+BEYOND_CLIP = 10.0  # ratio of the largest scale that is tried to the clip
+BIAS_REACH = 1e4  # largest distance of a bias from its first value
+SCALE_POWERS = {"temperature": -1, "scale": 1}  # parameters that divide (-1) or multiply (1) the scores
+ROUNDINGS = (
+    16  # roundings of the dtype, in parts of the sum of the absolute terms, up to which a derivative counts as 0
+)
+ROOT_WIDTH = 1e-9  # width of the last bracket of a logarithm of a scale, or a bias
+# Mean derivative with respect to the scale, and to the bias if there is one, of a loss.
 Means = Callable[[losses.Loss], Sequence[float]]
-# Largest scale of a training.
 Clip = Annotated[
     float, number("the largest scale that training allows: finite and above 0", lambda value: 0 < value < math.inf)
 ]
@@ -45,19 +37,14 @@ Clip = Annotated[
 class Equilibrium:
     """The scale, and the bias, at which the derivative of a mean loss is 0.
 
-    Args:
-        loss: the loss where training would hold it: at the equilibrium, or at the clip if that comes first; None where
-            the scale falls or has no effect.
-        state: `settles`; `clipped`, an equilibrium beyond the clip; `grows`, none, for the loss falls with the scale
-            without end; `falls`, none, for the loss grows with the scale from 0 on; or `flat`, no effect.
-        scale: 1/temperature at the equilibrium; None without one.
-        bias: of `loss`; None where it has none.
+    `state` is `settles`; `clipped`, an equilibrium beyond the clip; `grows`, none, for the loss falls with the scale
+    without end; `falls`, none, for the loss grows with the scale from 0 on; or `flat`, no effect.
     """
 
-    loss: losses.Loss | None
+    loss: losses.Loss | None  # at the equilibrium, or at the clip if that comes first; None if it falls or is flat
     state: str
-    scale: float | None
-    bias: float | None
+    scale: float | None  # 1/temperature at the equilibrium
+    bias: float | None  # of `loss`
 
     @property
     def temperature(self) -> float | None:
@@ -66,46 +53,41 @@ class Equilibrium:
 
 
 def names(loss: losses.Loss) -> tuple[str, str | None]:
-    """Names of the parameter that multiplies or divides the scores, and of the bias beside it, if there is one."""
-    every = loss.parameters
-    found = [name for name in every if name.rpartition(".")[2] in SCALE_POWERS]
-    if len(found) != 1:
-        known = ", ".join(every) or "none that is known"
-        raise InputError(
-            f"loss {loss.name}: {'several parameters multiply' if found else 'no parameter multiplies'} its "
-            f"scores (its parameters: {known}); an equilibrium is of one temperature or scale"
-        )
-    bias = f"{found[0].rpartition('.')[0]}.bias".lstrip(".")
-    return found[0], bias if bias in every else None
+    """Return the parameter that multiplies or divides the scores, and the bias of the same term, if it has one."""
+    scales = [name for name in loss.parameters if name.rpartition(".")[2] in SCALE_POWERS]
+    if len(scales) != 1:
+        problem = "several parameters multiply" if scales else "no parameter multiplies"
+        known = ", ".join(loss.parameters) or "none that is known"
+        raise InputError(f"loss {loss.name}: {problem} its scores (its parameters: {known}), expected one")
+    bias = f"{scales[0].rpartition('.')[0]}.bias".lstrip(".")
+    return scales[0], bias if bias in loss.parameters else None
 
 
 def values(loss: losses.Loss) -> tuple[float, float | None]:
-    """Scale, 1/temperature, and bias of a loss; None without one."""
-    name, bias = names(loss)
-    every = loss.parameters
-    return float(every[name]) ** SCALE_POWERS[name.rpartition(".")[2]], None if bias is None else float(every[bias])
+    """Return the scale, 1/temperature, and the bias of a loss; None without one."""
+    (name, bias), parameters = names(loss), loss.parameters
+    scale = float(parameters[name]) ** SCALE_POWERS[name.rpartition(".")[2]]
+    return scale, None if bias is None else float(parameters[bias])
 
 
 def at(loss: losses.Loss, scale: float, bias: float | None = None) -> losses.Loss:
-    """The same loss with another scale, and another bias unless it is None."""
-    name, beside = names(loss)
-    made = changed(loss, name, scale ** SCALE_POWERS[name.rpartition(".")[2]])
-    return made if bias is None or beside is None else changed(made, beside, bias)
+    """Return the same loss with another scale, and another bias unless it is None."""
+    name, bias_name = names(loss)
+    loss = changed(loss, name, scale ** SCALE_POWERS[name.rpartition(".")[2]])
+    return loss if bias is None or bias_name is None else changed(loss, bias_name, bias)
 
 
 def check(loss: losses.Loss, pairs: Pairs) -> None:
-    """Refuse a loss that is no function of scale * score + bias, so that its weights do not give the derivatives."""
+    """Refuse a loss that is not a function of scale * score + bias: its weights do not give the derivatives."""
     scale, bias = values(loss)
-    exact = torch.finfo(pairs.scores.dtype).eps ** 0.5
-    there = losses.as_loss(loss)(pairs)
-    others = [at(loss, scale / 2)(pairs.with_scores(2 * pairs.scores))]
+    tolerance = torch.finfo(pairs.scores.dtype).eps ** 0.5
+    same = [at(loss, scale / 2)(pairs.with_scores(2 * pairs.scores))]
     if bias is not None:
-        others.append(at(loss, scale, bias - scale)(pairs.with_scores(pairs.scores + 1)))
-    if not all(torch.allclose(there, other, rtol=exact, atol=exact, equal_nan=True) for other in others):
-        raise InputError(
-            f"loss {loss.name}: it is no function of scale * score{' + bias' if bias is not None else ''} "
-            "alone (a margin or a curve comes between), so its scale has no equilibrium here; take a loss like ntxent"
-        )
+        same.append(at(loss, scale, bias - scale)(pairs.with_scores(pairs.scores + 1)))
+    loss_values = losses.as_loss(loss)(pairs)
+    if not all(torch.allclose(loss_values, other, tolerance, tolerance, equal_nan=True) for other in same):
+        function = f"it is not a function of scale * score{' + bias' if bias is not None else ''} alone"
+        raise InputError(f"loss {loss.name}: {function}, so its scale has no equilibrium; take a loss like ntxent")
 
 
 def derivatives(loss: losses.Loss, pairs: Pairs) -> Tensor:
@@ -134,38 +116,24 @@ def derivatives(loss: losses.Loss, pairs: Pairs) -> Tensor:
 def of_weights(weight: Tensor, pairs: Pairs, scale: float, bias: float | None) -> Tensor:
     """Compute `derivatives` from known weights, (Q, 1), or (Q, 2) with a bias; 0 within rounding."""
     scores = torch.where(pairs.positive | pairs.negative, pairs.scores, 0)
-    found = []
+    columns = []
     for terms in [weight * scores] + ([] if bias is None else [weight]):
-        whole, error = terms.sum(dim=1), ROUNDINGS * torch.finfo(terms.dtype).eps * terms.abs().sum(dim=1)
-        found.append(torch.where(whole.abs() > error, whole, 0))
-    return torch.stack(found, dim=1) / scale
+        total, error = terms.sum(dim=1), ROUNDINGS * torch.finfo(terms.dtype).eps * terms.abs().sum(dim=1)
+        columns.append(torch.where(total.abs() > error, total, 0))
+    return torch.stack(columns, dim=1) / scale
 
 
-def _root(off: Callable[[float], float | None], start: float, ends: tuple[float, float]) -> float | None:
-    """Place at which a function turns from below 0 to above 0, sought from a start between two ends; None without.
-
-    It turns between two places that are near each other, or where its offset is small, between two that are not.
-    """
-    tried: dict[float, float] = {}
-
-    def noted(place: float) -> float | None:
-        found = off(place)
-        if found is not None:
-            tried[place] = found
-        return found
-
-    bracket = bracketed(noted, min(max(start, ends[0]), ends[1]), ends, 0.0, 1)
-    enough = 0.0 if bracket is None else SMALL_OFFSET * min(abs(bracket[1]), abs(bracket[3]))
-    if bracket is not None:
-        refined(noted, bracket, enough)
-    turns = [(b - a, a, b) for a, b in pairwise(sorted(tried)) if tried[a] < 0 < tried[b]]
-    width, *turn = min(turns, default=(math.inf,))
-    place = min(turn, key=lambda place: abs(tried[place]), default=None)
-    return place if place is not None and (width < WIDEST_TURN or abs(tried[place]) <= enough) else None
+def find_root(off: Callable[[float], float | None], start: float, ends: tuple[float, float]) -> float | None:
+    """Return the place at which a function turns from below 0 to above 0, sought from a start; None without one."""
+    bracket = bracketed(off, min(max(start, ends[0]), ends[1]), ends, 0.0, 1)
+    if bracket is None:
+        return None
+    low, high = sorted(bracket)
+    return refine(off, (low, high), 0.0, ROOT_WIDTH) if (off(low) or 0) <= 0 <= (off(high) or 0) else None
 
 
 def even_bias(mean_at: Means, loss: losses.Loss, scale: float | None = None, near: float | None = None) -> float | None:
-    """Bias at which push and pull are equal, sought from a near one; None without a bias.
+    """Return the bias at which push and pull are equal, sought from a near one; None without a bias.
 
     Args:
         mean_at: mean derivatives with respect to scale and bias, at a loss.
@@ -178,8 +146,8 @@ def even_bias(mean_at: Means, loss: losses.Loss, scale: float | None = None, nea
         return None
     bias, scale = bias if near is None else near, own if scale is None else scale
     ends = bias - BIAS_REACH, bias + BIAS_REACH
-    found = _root(lambda place: mean_at(at(loss, scale, place))[1] or None, bias, ends)
-    return bias if found is None else found
+    root = find_root(lambda place: mean_at(at(loss, scale, place))[1] or None, bias, ends)
+    return bias if root is None else root
 
 
 def search(mean_at: Means, loss: losses.Loss, *, clip: float = CLIP) -> Equilibrium:
@@ -199,23 +167,21 @@ def search(mean_at: Means, loss: losses.Loss, *, clip: float = CLIP) -> Equilibr
     def off(place: float) -> float | None:
         nonlocal near
         near = even_bias(mean_at, loss, math.exp(place), near)
-        found = float(mean_at(at(loss, math.exp(place), near))[0])
-        return found if found and math.isfinite(found) else None
-
-    def held(state: str, scale: float | None) -> Equilibrium:
-        there = min(scale or clip, clip)
-        bias = even_bias(mean_at, loss, there, near)
-        return Equilibrium(at(loss, there, bias), state, scale, bias)
+        slope = float(mean_at(at(loss, math.exp(place), near))[0])
+        return slope if slope and math.isfinite(slope) else None
 
     start = math.log(scale)
     ends = start - math.log(REACH), max(start, math.log(clip)) + math.log(BEYOND_CLIP)
-    place = _root(off, start, ends)
-    if place is not None:
-        return held("settles" if math.exp(place) <= clip else "clipped", math.exp(place))
-    signs = [each for each in map(off, (start, ends[0], math.log(clip))) if each is not None]
-    if signs and signs[0] < 0:
-        return held("grows", None)
-    return Equilibrium(None, "falls" if signs else "flat", None, None)
+    place = find_root(off, start, ends)
+    if place is None:
+        signs = [slope for slope in map(off, (start, ends[0], math.log(clip))) if slope is not None]
+        if not signs or signs[0] > 0:
+            return Equilibrium(None, "falls" if signs else "flat", None, None)
+    settled = None if place is None else math.exp(place)
+    state = "grows" if settled is None else "settles" if settled <= clip else "clipped"
+    trained = min(settled or clip, clip)
+    bias = even_bias(mean_at, loss, trained, near)
+    return Equilibrium(at(loss, trained, bias), state, settled, bias)
 
 
 @ranges.checked
@@ -244,21 +210,20 @@ def solve(loss: Any, pairs: Pairs | Sequence[Pairs], *, clip: Clip = CLIP) -> Eq
 
         >>> positive = torch.tensor([[True, False], [True, False]])
         >>> pairs = cocos.Pairs(torch.tensor([[0.8, 0.6], [0.5, 0.6]]), positive)
-        >>> found = cocos.equilibrium.solve("ntxent", pairs)
-        >>> found.state, round(found.scale, 3)
+        >>> equilibrium = cocos.equilibrium.solve("ntxent", pairs)
+        >>> equilibrium.state, round(equilibrium.scale, 3)
         ('settles', 4.196)
         >>> cocos.equilibrium.solve("ntxent", cocos.Pairs(pairs.scores[:1], positive[:1])).state
         'grows'
     """
-    given = [pairs] if isinstance(pairs, Pairs) else list(pairs)
-    still = [each.with_scores(each.scores.detach()) for each in given]
-    if not still:
+    detached = [part.with_scores(part.scores.detach()) for part in ([pairs] if isinstance(pairs, Pairs) else pairs)]
+    if not detached:
         raise InputError("pairs: none were given")
     chosen = losses.load(loss) if isinstance(loss, str) else losses.as_loss(loss)
-    check(chosen, still[0])
+    check(chosen, detached[0])
 
     def mean_at(other: losses.Loss) -> list[float]:
-        means = torch.stack([derivatives(other, each).double().mean(dim=0) for each in still])
+        means = torch.stack([derivatives(other, part).double().mean(dim=0) for part in detached])
         return means.mean(dim=0).tolist()
 
     return search(mean_at, chosen, clip=clip)

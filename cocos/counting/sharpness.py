@@ -27,23 +27,15 @@ SHARPNESS = {
     "neg_margin": ("score", -1),
     "t": ("1 / score", -1),
 }
-# Ratio of the largest value that is tried to the loss's own, and of that to the smallest.
-REACH = 1e4  # times and parts of the loss's own value
-# Value from which the search begins where the loss's own is not above 0, in units of score.
-ZERO_START = 0.1
-# First step of the search in the logarithm of the value; each further one is twice as long.
-FIRST_STEP = 0.2  # natural logarithm
-# Steps, in the logarithm of the value, below which a bracket or a way to a refused value is not followed further.
-NARROW = 1e-6  # natural logarithm
-SHORT = 0.01  # natural logarithm
-# Largest relative difference of effective numbers that no parameter changes.
-CONSTANT = 1e-3
-# Largest number of values that are tried inside the bracket.
-REFINEMENTS = 40
-# Part of a bracket that an interpolated value keeps from its ends.
-KEPT_OFF = 0.05
+REACH = 1e4  # ratio of the largest value that is tried to the loss's own, and of that to the smallest
+ZERO_START = 0.1  # units of score: where the search begins if the loss's own value is not above 0
+FIRST_STEP = 0.2  # of the search, in the natural logarithm of the value; each further one is twice as long
+SHORT = 0.01  # natural logarithm: a way to a refused value is not followed in shorter steps
+NARROW = 1e-6  # natural logarithm: width of a bracket that is not narrowed further
+CONSTANT = 1e-3  # largest relative difference of effective numbers that no parameter changes
+REFINEMENTS = 40  # largest number of values that are tried inside the bracket
 
-
+Offset = Callable[[float], float | None]
 Effective = Annotated[
     float, number("an effective number of negatives: finite and at least 1", lambda value: 1 <= value < math.inf)
 ]
@@ -59,61 +51,46 @@ Tolerance = Annotated[float, number("a part of the effective number between 0 an
 
 @dataclass(frozen=True)
 class Solution:
-    """The value of a parameter at which a loss has a wanted effective number of negatives.
+    """The value of a parameter at which a loss has a wanted effective number of negatives."""
 
-    Args:
-        loss: the loss with this value, to train with.
-        parameter: its name.
-        value: the value.
-        effective: the effective number that it gives, the mean over the queries with any push.
-        bound: `lower` or `upper` where the number lies beyond a bound that was given, else empty.
-        tried: (value, effective number) of every evaluation, in their order.
-    """
-
-    loss: losses.Loss
+    loss: losses.Loss  # with this value, to train with
     parameter: str
     value: float
-    effective: float
-    bound: str
-    tried: tuple[tuple[float, float], ...]
+    effective: float  # mean over the queries with any push
+    bound: str  # `lower` or `upper` if the number is beyond a given bound, else empty
+    tried: tuple[tuple[float, float], ...]  # value and effective number of every evaluation, in order
 
 
 def parameter_of(loss: losses.Loss, parameter: str | None = None) -> str:
-    """Name of the parameter that sets the sharpness of a loss, as `cocos.losses.parameters` has it.
+    """Return the parameter that sets the sharpness of a loss, as `loss.parameters` names it.
 
     Args:
-        loss: a loss of the shelf, of some negatives (`top_k(ntxent)`), or a sum.
-        parameter: the one that is meant, where a loss has several.
+        loss: a built-in loss, a loss of some negatives (`top_k(ntxent)`), or a sum.
+        parameter: the intended one, if a loss has several.
 
     Examples:
         >>> cocos.sharpness.parameter_of(cocos.losses.load("circle"))
         'gamma'
     """
-    every = loss.parameters.items()
-    there = [name for name, value in every if isinstance(value, Real) and not isinstance(value, bool)]
-    name = loss.name
+    parameters = loss.parameters.items()
+    numbers = [name for name, value in parameters if isinstance(value, Real) and not isinstance(value, bool)]
     if parameter is not None:
-        same = [each for each in there if parameter in {each, each.rpartition(".")[2]}]
-        if len(same) == 1:
-            return same[0]
-        raise InputError(nearest(f"parameter of {name}", parameter, there))
-    sharp = [each for each in there if each.rpartition(".")[2] in SHARPNESS]
+        same = [name for name in numbers if parameter in {name, name.rpartition(".")[2]}]
+        if len(same) != 1:
+            raise InputError(nearest(f"parameter of {loss.name}", parameter, numbers))
+        return same[0]
+    sharp = [name for name in numbers if name.rpartition(".")[2] in SHARPNESS]
     if not sharp:
-        raise InputError(
-            f"loss {name}: it has no parameter that sets its sharpness ({', '.join(SHARPNESS)}); its parameters: "
-            f"{', '.join(there) or 'none'}"
-        )
-    if len({each.rpartition(".")[0] for each in sharp}) > 1:
+        known = f"({', '.join(SHARPNESS)}); its parameters: {', '.join(numbers) or 'none'}"
+        raise InputError(f"loss {loss.name}: it has no parameter that sets its sharpness {known}")
+    if len({name.rpartition(".")[0] for name in sharp}) > 1:
         known = " or ".join(sharp)
-        raise InputError(f"loss {name}: several parameters set its sharpness; name the one to solve for: {known}")
-    return min(sharp, key=lambda each: list(SHARPNESS).index(each.rpartition(".")[2]))
+        raise InputError(f"loss {loss.name}: several parameters set its sharpness; name the one to solve for: {known}")
+    return min(sharp, key=lambda name: list(SHARPNESS).index(name.rpartition(".")[2]))
 
 
 def changed(loss: losses.Loss, parameter: str, value: float) -> losses.Loss:
-    """The same loss with another value of a parameter.
-
-    Raises:
-        ValueError: the loss refuses the value.
+    """Return the same loss with another value of a parameter; a ValueError if the loss refuses it.
 
     Examples:
         >>> cocos.sharpness.changed(cocos.losses.load("ntxent"), "temperature", 0.5)
@@ -133,16 +110,16 @@ def search(
     bounds: tuple[float, float] | None = None,
     tolerance: float = 1e-3,
 ) -> Solution:
-    """Search the value of the sharpness at which some effective number, as a function of the loss, is the wanted one.
+    """Search the value of the sharpness at which an effective number, as a function of the loss, is the wanted one.
 
-    It starts at the loss's own value, with steps that double until the number lies between two of them, and then
-    interpolates in the logarithms. Where the number is no monotone function of the value, the crossing nearest to the
-    loss's own value is found; where it jumps over the wanted number, the nearer side.
+    It starts at the loss's own value, with steps that double until the number is between two of them, and continues
+    with Brent's method in the logarithms. If the number is not a monotone function of the value, the crossing nearest
+    to the loss's own value is found; if it jumps over the wanted number, the nearer side.
 
     Args:
-        mean_at: effective number of a loss; a ValueError where it cannot be computed.
+        mean_at: effective number of a loss; a ValueError if it cannot be computed.
         loss: see `parameter_of`.
-        effective: see `solve`, as all others.
+        effective: see `solve`, like the other arguments.
         parameter: its name.
         bounds: of the value.
         tolerance: of the effective number.
@@ -150,65 +127,59 @@ def search(
     name = parameter_of(loss, parameter)
     own = float(loss.parameters[name])
     own = own if own > 0 else ZERO_START
-    low, high = (math.log(each) for each in bounds or (own / REACH, own * REACH))
-    known = dict(zip((math.log(own), low, high), (own, *(bounds or ())), strict=False))
+    low, high = (math.log(bound) for bound in bounds or (own / REACH, own * REACH))
+    unrounded = dict(zip((math.log(own), low, high), (own, *(bounds or ())), strict=False))
     tried: dict[float, float] = {}
     refused: list[ValueError] = []
 
     def off(place: float) -> float | None:
-        """Logarithm of the effective number in parts of the wanted one; None where nothing is pushed, or refused."""
-        value = known.get(place) or math.exp(place)  # without rounding
+        """Return the logarithm of the effective number over the wanted one; None without push, or if refused."""
+        value = unrounded.get(place) or math.exp(place)
         try:
-            found = mean_at(changed(loss, name, value))
+            number = mean_at(changed(loss, name, value))
         except ValueError as error:
             refused.append(error)
             return None
-        if not found:
+        if not number:
             return None
-        tried[value] = found
-        return math.log(found / effective)
+        tried[value] = number
+        return math.log(number / effective)
 
     enough, start = math.log1p(tolerance), min(max(math.log(own), low), high)
     bracket = bracketed(off, start, (low, high), enough, SHARPNESS.get(name.rpartition(".")[2], ("", 1))[1])
+    if bracket is not None:
+        refine(off, bracket, enough, NARROW)
     if len(tried) < 2 and refused:
         raise InputError(f"{loss.name}: {refused[0]}")
     if not tried:
         raise InputError(f"{loss.name}: it pushes no negative of these scores, whatever the {name}")
-    least = min(tried, key=lambda value: abs(tried[value] - effective))
-    if bracket is None and abs(tried[least] / effective - 1) > tolerance:
+    value, bound = min(tried, key=lambda value: abs(tried[value] - effective)), ""
+    if bracket is None and abs(tried[value] / effective - 1) > tolerance:
+        low, high = min(tried.values()), max(tried.values())
+        reach = f"{low:.4g} to {high:.4g} effective negatives on these scores, for {name} from {min(tried):.3g} to"
+        if bounds is None and high - low <= CONSTANT * high:
+            constant = f"the effective number of {loss.name} is {high:.4g} at any {name} on these scores"
+            raise InputError(f"effective {effective:g}: {constant}")
         if bounds is None:
-            low, high, spelled = min(tried.values()), max(tried.values()), loss.name
-            if high - low <= CONSTANT * high:
-                said = f"the effective number of {spelled} is {high:.4g} at any {name} on these scores"
-            else:
-                said = (
-                    f"{spelled} has {low:.4g} to {high:.4g} effective negatives on these scores, for {name} from "
-                    f"{min(tried):.3g} to {max(tried):.3g}; take a number between"
-                )
-            raise InputError(f"effective {effective:g}: {said}")
-        ends = {value: side for value, side in zip(bounds, ("lower", "upper"), strict=True) if value in tried}
-        end = min(ends, key=lambda value: abs(tried[value] - effective), default=least)
-        return Solution(changed(loss, name, end), name, end, tried[end], ends.get(end, ""), tuple(tried.items()))
-    if bracket is not None:
-        refined(off, bracket, enough)
-        least = min(tried, key=lambda value: abs(tried[value] - effective))
-    return Solution(changed(loss, name, least), name, least, tried[least], "", tuple(tried.items()))
-
-
-Offset = Callable[[float], float | None]
+            reach = f"{loss.name} has {reach} {max(tried):.3g}; take a number between"
+            raise InputError(f"effective {effective:g}: {reach}")
+        sides = {value: side for value, side in zip(bounds, ("lower", "upper"), strict=True) if value in tried}
+        value = min(sides, key=lambda value: abs(tried[value] - effective), default=value)
+        bound = sides.get(value, "")
+    return Solution(changed(loss, name, value), name, value, tried[value], bound, tuple(tried.items()))
 
 
 def bracketed(
     off: Offset, start: float, ends: tuple[float, float], enough: float, softer: int
-) -> tuple[float, float, float, float] | None:
-    """Two places between which the offset changes its sign, with their offsets; None without, or if the first will do.
+) -> tuple[float, float] | None:
+    """Return two places between which the offset changes its sign; None without, or if the first will do.
 
     Args:
-        off: offset at a place; None where there is none.
+        off: offset at a place, or None.
         start: first place.
         ends: of the places.
         enough: offset that is small enough.
-        softer: 1 where the offset grows with the place, else -1; it is followed first.
+        softer: 1 if the offset grows with the place, else -1; it is followed first.
     """
     first = off(start)
     for way in (softer, -softer):  # until a negative is pushed
@@ -226,36 +197,25 @@ def bracketed(
             place = min(max(here + way * step, ends[0]), ends[1])
             if place == here:
                 break
-            found = off(place)
-            if found is None:
+            offset = off(place)
+            if offset is None:
                 step /= 2
                 continue
-            if found * before <= 0:
-                return here, before, place, found
-            here, before, step = place, found, 2 * step
+            if offset * before <= 0:
+                return here, place
+            here, before, step = place, offset, 2 * step
     return None
 
 
-def refined(off: Offset, bracket: tuple[float, float, float, float], enough: float) -> None:
-    """Narrow a bracket by false position (Illinois), with a halving in every third place, until an offset is small."""
-    one, at_one, other, at_other = bracket
-    if min(abs(at_one), abs(at_other)) <= enough:
-        return
-    for turn in range(REFINEMENTS):
-        if abs(other - one) < NARROW:
-            return
-        part = 0.5 if turn % 3 == 2 else at_one / (at_one - at_other)
-        place = one + min(max(part, KEPT_OFF), 1 - KEPT_OFF) * (other - one)
-        found = off(place)
-        if found is None:
-            return
-        if abs(found) <= enough:
-            return
-        if found * at_other < 0:
-            one, at_one = other, at_other
-        else:
-            at_one /= 2
-        other, at_other = place, found
+def refine(off: Offset, bracket: tuple[float, float], enough: float, width: float) -> float:
+    """Narrow a bracket by Brent's method until an offset is small or absent, or the bracket has this width."""
+    from scipy.optimize import brentq
+
+    def offset(place: float) -> float:
+        value = off(place)
+        return 0.0 if value is None or abs(value) <= enough else value
+
+    return brentq(offset, *bracket, xtol=width, maxiter=REFINEMENTS, disp=False)
 
 
 @ranges.checked
@@ -278,40 +238,39 @@ def solve(
         pairs: the scores of a batch; no gradient flows through them.
         effective: the wanted number, at least 1.
         parameter: name of the parameter; None: the one that sets the sharpness of the loss (see `parameter_of`).
-        bounds: of the value. A number beyond them gives the nearer bound, and `Solution.bound` says which. None: from
-            1e-4 to 1e4 times the loss's own value, and a number beyond is refused.
+        bounds: of the value. A number beyond them gives the nearer bound, named in `Solution.bound`. None: from 1e-4 to
+            1e4 times the loss's own value, and a number beyond is refused.
         tolerance: relative difference from the wanted number that is good enough.
 
     Raises:
-        InputError: a number that no value gives (the reachable range is named), a loss whose effective number no
+        InputError: a number that no value gives (the reachable range is named), a loss with an effective number that no
             parameter changes, or an option that cannot be used.
 
     Examples:
         Two negatives are one effective negative when it is cold and two when it is warm:
 
         >>> pairs = cocos.Pairs(torch.tensor([[0.8, 0.7, 0.3]]), torch.tensor([[True, False, False]]))
-        >>> found = cocos.sharpness.solve("ntxent", pairs, effective=1.5)
-        >>> found.parameter, round(found.value, 2), round(found.effective, 2)
+        >>> solution = cocos.sharpness.solve("ntxent", pairs, effective=1.5)
+        >>> solution.parameter, round(solution.value, 2), round(solution.effective, 2)
         ('temperature', 0.22, 1.5)
-        >>> found.loss(pairs.scores, pairs.positive)
+        >>> solution.loss(pairs.scores, pairs.positive)
         tensor([0.5535])
     """
-    given = [pairs] if isinstance(pairs, Pairs) else list(pairs)
-    still = [each.with_scores(each.scores.detach()) for each in given]
-    if not still:
+    detached = [part.with_scores(part.scores.detach()) for part in ([pairs] if isinstance(pairs, Pairs) else pairs)]
+    if not detached:
         raise InputError("pairs: none were given")
-    chosen = losses.load(loss) if isinstance(loss, str) else losses.as_loss(loss)
 
     def mean_at(other: losses.Loss) -> float:
-        """Mean over the queries with any push of each Pairs, then over the Pairs; 0 without any push."""
-        found = []
-        for each in still:
-            weight = weights.of(other, each)
-            number = statistics.effective(statistics.spread(weight, each))
+        """Return the mean over the queries with any push of each Pairs, then over the Pairs; 0 without any push."""
+        means = []
+        for part in detached:
+            weight = weights.of(other, part)
+            number = statistics.effective(statistics.spread(weight, part))
             if not weight.isfinite().all():
-                raise InputError(f"the weights of {other!r} leave the range of {each.scores.dtype}")
-            found.append((number.sum() / (number > 0).sum().clamp(min=1)).item())
-        pushed = [mean for mean in found if mean]
+                raise InputError(f"the weights of {other!r} leave the range of {part.scores.dtype}")
+            means.append((number.sum() / (number > 0).sum().clamp(min=1)).item())
+        pushed = [mean for mean in means if mean]
         return sum(pushed) / len(pushed) if pushed else 0.0
 
+    chosen = losses.load(loss) if isinstance(loss, str) else losses.as_loss(loss)
     return search(mean_at, chosen, effective, parameter=parameter, bounds=bounds, tolerance=tolerance)
