@@ -273,10 +273,10 @@ def test_a_share_of_exactly_eps_is_below_it_and_doubts_are_parts_of_eps():
     scores = torch.zeros(1, 4, dtype=torch.float64)
     pairs = Pairs(scores, torch.tensor([[True, False, False, False]]))
     share = torch.tensor([[1.0, 0.25, 0.5, 0.2501]], dtype=torch.float64)
-    above, below = (function(share, pairs, 0.25) for function in (statistics.weight_above, statistics.weight_below))
-    assert below.tolist() == [0.25] and above.tolist() == [0.7501]
-    assert statistics.uncertain(share, pairs, 0.25, 1e-3).tolist() == [2]  # 0.2501 is 0.0004 of eps away
-    assert statistics.uncertain(share, pairs, 0.25, 3e-4).tolist() == [1]
+    for equal, number in ((1e-3, 2), (3e-4, 1)):  # 0.2501 is 0.0004 of eps away
+        values = statistics.per_query(share, torch.ones(()), pairs, 0.25, equal=equal)
+        assert values["weight_below"].tolist() == [0.25] and values["weight_above"].tolist() == [0.7501]
+        assert values["uncertain"].tolist() == [number]
 
 
 @pytest.mark.parametrize("sizes", [(1,) * 57 + (20,) * 3, (1, 1, 1, 2, 2, 3, 4, 6, 9, 14, 20, 40)])

@@ -15,47 +15,13 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from cocos.counting.comparisons import Difference, holm, paired
+from cocos.counting.comparisons import Difference as Difference
+from cocos.counting.comparisons import holm as holm
+from cocos.counting.comparisons import paired as paired
 from cocos.embeddings.scores import Pairs
 from cocos.embeddings.sources import SOURCES
 
-__all__ = [
-    "BY_SHARE",
-    "BATCH_NUMBERS",
-    "MARKED_LABELS",
-    "MARKED_PARTS",
-    "OF_SOURCES",
-    "SOURCE_STATISTICS",
-    "STATISTICS",
-    "Difference",
-    "Number",
-    "RunColumn",
-    "Statistic",
-    "as_many",
-    "by_source",
-    "contributing",
-    "effective",
-    "hardest_share",
-    "holm",
-    "how_spread",
-    "n90",
-    "names",
-    "paired",
-    "participation",
-    "per_query",
-    "pull",
-    "pulled_negatives",
-    "push",
-    "pushed_positives",
-    "relative",
-    "spread",
-    "uncertain",
-    "weight_above",
-    "weight_below",
-    "weight_positive",
-]
-
-# Queries of which a mean is taken, and how a label says so.
+# Queries in a mean, and their description in a label.
 AVERAGED_OVER = {
     "all": "mean over all queries",
     "any": "mean over queries with at least one",
@@ -65,64 +31,36 @@ AVERAGED_OVER = {
 
 @dataclass(frozen=True)
 class RunColumn:
-    """Column of a number in the table of `cocos run`.
-
-    Args:
-        heading: above it.
-        digits: decimals.
-        percent: in percent: of the queries for a sum, of one for any other number.
-
-    Examples:
-        >>> from cocos.counting.statistics import RunColumn
-        >>> RunColumn("idle %", percent=True).digits
-        0
-    """
+    """Column of a number in the table of `cocos run`."""
 
     heading: str
     digits: int = 0
-    percent: bool = False
+    percent: bool = False  # of the queries for a sum, of one for any other number
 
 
 @dataclass(frozen=True)
 class Number:
     """One number that a batch, or a whole count, has of a statistic of its queries.
 
-    Args:
-        name: in a Dataset and in a JSON document; empty: that of the statistic.
-        label: empty: that of the statistic, with the queries of the mean.
-        units: empty: those of the statistic.
-        how: `mean`; `sum`, which is of one batch and averaged over the full ones; or `value`, for a record alone: it is
-            computed for the batch as a whole, like a median.
-        over: queries of which the mean is taken: `all`, `any`, for which the statistic is above 0, or `pushed`.
-        value: a query counts as 1 where the statistic has this value, and as 0 elsewhere; None: by the statistic.
-        by: statistic by which the queries of a mean are weighed, which makes it a ratio of sums.
-        symbol: of the published tables.
-        row: label in the table of `cocos count`, with places for `batch` and `percent`; empty: it has no row.
-        column: heading in the table of several losses; empty: it has no column.
-        scale: factor in tables, 100 for percent.
-        record: name in a record of `cocos.Monitor`; empty: it is not recorded.
-        run: its column in the table of `cocos run`, if it is recorded; None: it has none.
-        of: name of the statistic, which fills it in.
-
     Examples:
         >>> cocos.statistics.BATCH_NUMBERS["idle"].about
         ('queries without any contributing negative (C^0)', 'queries')
     """
 
-    name: str = ""
-    label: str = ""
-    units: str = ""
-    how: str = "mean"
-    over: str = "all"
-    value: float | None = None
-    by: str = ""
-    symbol: str = ""
-    row: str = ""
-    column: str = ""
-    scale: float = 1
-    record: str = ""
-    run: RunColumn | None = None
-    of: str = ""
+    name: str = ""  # in a Dataset and in a JSON document; empty: as the statistic
+    label: str = ""  # empty: as the statistic, with the queries of the mean
+    units: str = ""  # empty: as the statistic
+    how: str = "mean"  # or `sum`, of one batch and averaged over the full ones; or `value`, of the batch as a whole
+    over: str = "all"  # queries of the mean: `all`, `any`, for which the statistic is above 0, or `pushed`
+    value: float | None = None  # a query counts as 1 if the statistic has this value, else as 0; None: the statistic
+    by: str = ""  # statistic that weighs the queries of a mean, which makes it a ratio of sums
+    symbol: str = ""  # in the published tables
+    row: str = ""  # label in the table of `cocos count`, with places for `batch` and `percent`; empty: no row
+    column: str = ""  # heading in the table of several losses; empty: no column
+    scale: float = 1  # factor in tables, 100 for percent
+    record: str = ""  # name in a record of `cocos.Monitor`; empty: it is not recorded
+    run: RunColumn | None = None  # its column in the table of `cocos run`, if it is recorded
+    of: str = ""  # name of the statistic, which fills it in
 
     @property
     def about(self) -> tuple[str, str]:
@@ -134,49 +72,38 @@ class Number:
 class Statistic:
     """A statistic of each query, and the numbers that a batch has of it.
 
-    Args:
-        name: in the records of a count.
-        label: for people.
-        units: of its values.
-        numbers: of a batch; none: it is there for single queries alone.
-        by_unit: it is by the natural unit of the loss, and NaN where that is not known.
-        own: a loss computes it beside the others (`cocos.losses.ExtraStatistics`, `Filters`).
-        rare: a table shows it only where it is not 0.
-        asked: it is computed only where it is asked for.
-        compared: two results are compared by it, query by query (`cocos diff`).
-
     Examples:
         >>> cocos.statistics.BY_NAME["effective"].about
         ('effective number of negatives', 'candidates')
     """
 
-    name: str
+    name: str  # in the records of a count
     label: str
     units: str = "candidates"
-    numbers: tuple[Number, ...] = ()
-    by_unit: bool = False
-    own: bool = False
-    rare: bool = False
-    asked: bool = False
-    compared: bool = False
+    numbers: tuple[Number, ...] = ()  # of a batch; none: only single queries have it
+    by_unit: bool = False  # it is by the natural unit of the loss, and NaN if that is not known
+    own: bool = False  # a loss computes it as well (`cocos.losses.ExtraStatistics`, `Filters`)
+    rare: bool = False  # a table shows it only if it is not 0
+    asked: bool = False  # it is computed only on request
+    compared: bool = False  # `cocos diff` compares two results by it, query by query
 
     def __post_init__(self) -> None:
-        """Fill in what a number has of its statistic."""
-        made = (
+        """Fill in the fields that a number has from its statistic."""
+        numbers = (
             replace(
-                each,
-                name=each.name or self.name,
-                label=each.label or f"{self.label}, {AVERAGED_OVER[each.over]}",
-                units=each.units or self.units,
+                number,
+                name=number.name or self.name,
+                label=number.label or f"{self.label}, {AVERAGED_OVER[number.over]}",
+                units=number.units or self.units,
                 of=self.name,
             )
-            for each in self.numbers
+            for number in self.numbers
         )
-        object.__setattr__(self, "numbers", tuple(made))
+        object.__setattr__(self, "numbers", tuple(numbers))
 
     @property
     def variable(self) -> str:
-        """Its name in a Dataset, where the plain one is of the number of a batch."""
+        """Its name in a Dataset, in which the plain one is the number of a batch."""
         return f"{self.name}_per_query" if self.numbers and self.name != "contributing" else self.name
 
     @property
@@ -288,12 +215,12 @@ OF_SOURCES = (
     )),
 )  # fmt: skip
 # Statistics by their names.
-BY_NAME = {each.name: each for each in STATISTICS}
+BY_NAME = {row.name: row for row in STATISTICS}
 # Numbers of a batch by their names.
-BATCH_NUMBERS = {number.name: number for each in STATISTICS for number in each.numbers}
+BATCH_NUMBERS = {number.name: number for row in STATISTICS for number in row.numbers}
 # Statistics by the natural unit of a loss, NaN where it is not known.
-BY_SHARE = tuple(each.name for each in (*STATISTICS, *OF_SOURCES) if each.by_unit)
-SOURCE_STATISTICS = tuple(each.name for each in OF_SOURCES)
+BY_SHARE = tuple(row.name for row in (*STATISTICS, *OF_SOURCES) if row.by_unit)
+SOURCE_STATISTICS = tuple(row.name for row in OF_SOURCES)
 # Long name and units of what a query has of each kind of marked candidates.
 MARKED_LABELS = {
     "marked_negatives": ("marked negatives", "candidates"),
@@ -302,44 +229,29 @@ MARKED_LABELS = {
 }
 # Numbers of a batch and a kind of marked candidates, by their names in a JSON document.
 MARKED_PARTS = {
-    "negatives": Number(
-        "marked_share", "fraction of negatives with the mark", "1", row="fraction of negatives, %", scale=100
-    ),
+    "negatives": Number("marked_share", "fraction of negatives with the mark", "1",
+                        row="fraction of negatives, %", scale=100),
     "push": Number("marked_push", "push fraction of the marked negatives", "1", row="push fraction, %", scale=100),
-    "placebo": Number(
-        "placebo_push",
-        "push fraction of as many random negatives",
-        "1",
-        row="push fraction of as many random negatives, %",
-        scale=100,
-    ),
-    "enrichment": Number(
-        "enrichment",
-        "push fraction / fraction of negatives",
-        "1",
-        row="push fraction / fraction of negatives",
-    ),
-}
+    "placebo": Number("placebo_push", "push fraction of as many random negatives", "1",
+                      row="push fraction of as many random negatives, %", scale=100),
+    "enrichment": Number("enrichment", "push fraction / fraction of negatives", "1",
+                         row="push fraction / fraction of negatives"),
+}  # fmt: skip
 
 
 def names(over: str) -> tuple[str, ...]:
-    """Names of the statistics with a mean over some of the queries: `all`, `any` or `pushed`.
-
-    Examples:
-        >>> cocos.statistics.names("any")
-        ('contributing', 'eq7')
-    """
-    return tuple(each.name for each in STATISTICS if any(number.over == over for number in each.numbers))
+    """Return the statistics with a mean over some of the queries: `all`, `any` or `pushed`."""
+    return tuple(row.name for row in STATISTICS if any(number.over == over for number in row.numbers))
 
 
 def _by_unit(values: Tensor, share: Tensor) -> Tensor:
-    """Statistics by share, (..., Q), NaN for the queries whose shares are NaN, as those of an unknown unit are."""
+    """Return statistics by share, (..., Q), with NaN for queries with shares of NaN, as for an unknown unit."""
     unknown = share[:, :1].isnan().any(dim=1)
     return torch.where(unknown, torch.nan, values.double()) if unknown.any() else values
 
 
 def contributing(share: Tensor, pairs: Pairs, eps: float = 0.01) -> Tensor:
-    """Number of negatives with a share above eps, strictly (COCOS), int64; NaN where the shares are.
+    """Return the number of negatives with a share above eps, strictly (COCOS), int64; NaN where the shares are.
 
     Source: Bleeker & de Rijke 2022, arXiv:2202.07474, section 4 and eq. 6.
 
@@ -354,86 +266,13 @@ def contributing(share: Tensor, pairs: Pairs, eps: float = 0.01) -> Tensor:
     return _by_unit(((share > eps) & pairs.negative).sum(dim=1), share)
 
 
-def uncertain(share: Tensor, pairs: Pairs, eps: float, equal: float) -> Tensor:
-    """Number of negatives whose share, or part of the push, is too close to eps to be decided, int64.
-
-    Args:
-        share: (Q, C).
-        pairs: the masks.
-        eps: smallest share that contributes.
-        equal: difference of a share and eps, in parts of eps, that rounding can make.
-
-    Examples:
-        >>> pairs = cocos.Pairs(torch.tensor([[0.8, 0.7, 0.3]]), torch.tensor([[True, False, False]]))
-        >>> share = torch.tensor([[0.9, 0.5, 0.01]], dtype=torch.float64)
-        >>> cocos.statistics.uncertain(share, pairs, eps=0.01, equal=1e-11)
-        tensor([1])
-    """
-    return _count_near(torch.where(pairs.negative, share, 0), eps, equal)
-
-
-def weight_above(share: Tensor, pairs: Pairs, eps: float = 0.01) -> Tensor:
-    """Summed share of the negatives above eps: W^{qv-} of the published tables.
-
-    Examples:
-        >>> pairs = cocos.Pairs(torch.tensor([[0.8, 0.7, 0.3]]), torch.tensor([[True, False, False]]))
-        >>> share = torch.tensor([[0.9, 0.5, 0.008]])
-        >>> cocos.statistics.weight_above(share, pairs)
-        tensor([0.5000])
-    """
-    return _by_unit(torch.where((share > eps) & pairs.negative, share, 0).sum(dim=1), share)
-
-
-def weight_below(share: Tensor, pairs: Pairs, eps: float = 0.01) -> Tensor:
-    """Summed share of the negatives that are not above eps, which the count leaves out.
-
-    Examples:
-        >>> pairs = cocos.Pairs(torch.tensor([[0.8, 0.7, 0.3]]), torch.tensor([[True, False, False]]))
-        >>> share = torch.tensor([[0.9, 0.5, 0.008]])
-        >>> cocos.statistics.weight_below(share, pairs)
-        tensor([0.0080])
-    """
-    return _by_unit(torch.where((share <= eps) & pairs.negative, share, 0).sum(dim=1), share)
-
-
-def weight_positive(share: Tensor, pairs: Pairs) -> Tensor:
-    """Summed share of the positives: W^{qv+}, 1 - p(match) for NT-Xent.
-
-    Examples:
-        >>> pairs = cocos.Pairs(torch.tensor([[0.8, 0.7, 0.3]]), torch.tensor([[True, False, False]]))
-        >>> share = torch.tensor([[0.9, 0.5, 0.008]])
-        >>> cocos.statistics.weight_positive(share, pairs)
-        tensor([0.9000])
-    """
-    return _by_unit(torch.where(pairs.positive, share, 0).sum(dim=1), share)
-
-
-def pulled_negatives(share: Tensor, weights: Tensor, pairs: Pairs, eps: float = 0.01) -> Tensor:
-    """Number of contributing negatives that are pulled, not pushed: their weight is below zero, int64.
-
-    Examples:
-        >>> pairs = cocos.Pairs(torch.tensor([[0.8, 0.7, 0.3]]), torch.tensor([[True, False, False]]))
-        >>> weights = torch.tensor([[-1.0, 0.5, -0.5]])
-        >>> cocos.statistics.pulled_negatives(weights.abs(), weights, pairs)
-        tensor([1])
-    """
-    return _by_unit(((share > eps) & pairs.negative & (weights < 0)).sum(dim=1), share)
-
-
 def pushed_positives(share: Tensor, weights: Tensor, pairs: Pairs, eps: float = 0.01) -> Tensor:
-    """Number of positives that are pushed, with a share above eps, int64.
-
-    Examples:
-        >>> pairs = cocos.Pairs(torch.tensor([[0.8, 0.7, 0.3]]), torch.tensor([[True, True, False]]))
-        >>> weights = torch.tensor([[0.25, -0.75, 0.5]])
-        >>> cocos.statistics.pushed_positives(weights.abs(), weights, pairs)
-        tensor([1])
-    """
+    """Return the number of positives that are pushed, with a share above eps, int64."""
     return _by_unit(((share > eps) & pairs.positive & (weights > 0)).sum(dim=1), share)
 
 
 def by_source(weights: Tensor, unit: Tensor, pairs: Pairs, eps: float = 0.01) -> dict[str, Tensor]:
-    """Negatives, contributing ones, pulled ones and push by the source of the candidate, (Q, S) each.
+    """Count negatives, contributing ones, pulled ones and push by the source of the candidate, (Q, S) each.
 
     The sources are those of `cocos.sources.SOURCES`; without any, all candidates are from the batch.
 
@@ -442,59 +281,43 @@ def by_source(weights: Tensor, unit: Tensor, pairs: Pairs, eps: float = 0.01) ->
         >>> scores, positive = torch.tensor([[0.8, 0.7, 0.9]]), torch.tensor([[True, False, False]])
         >>> pairs = cocos.Pairs(scores, positive, source=source)
         >>> triplet = cocos.losses.load("triplet")
-        >>> found = cocos.statistics.by_source(triplet.weight(pairs), triplet.unit(pairs), pairs)
-        >>> found["source_contributing"][:, :2].tolist(), found["source_push"][:, :2].tolist()
+        >>> values = cocos.statistics.by_source(triplet.weight(pairs), triplet.unit(pairs), pairs)
+        >>> values["source_contributing"][:, :2].tolist(), values["source_push"][:, :2].tolist()
         ([[1, 1]], [[1.0, 1.0]])
     """
     source = torch.zeros_like(pairs.negative, dtype=torch.int8) if pairs.source is None else pairs.source
-    places = torch.arange(len(SOURCES), device=source.device, dtype=torch.int8)
     share, pushed = weights.abs() / unit, push_of_negatives(weights, pairs)
-    found: dict[str, list[Tensor]] = {name: [] for name in SOURCE_STATISTICS}
-    for place in places:
-        mine = pairs.negative & (source == place)
-        above = mine & (share > eps)
-        every = (mine.sum(1), above.sum(1), (above & (weights < 0)).sum(1), torch.where(mine, pushed, 0).sum(1))
-        for own, values in zip(found.values(), every, strict=True):
-            own.append(values)
-    made = {name: torch.stack(values, dim=1) for name, values in found.items()}
-    return made | {name: _by_unit(made[name].T, share).T for name in SOURCE_STATISTICS if name in BY_SHARE}
+    columns = []
+    for number in range(len(SOURCES)):
+        mask = pairs.negative & (source == number)
+        above = mask & (share > eps)
+        push = torch.where(mask, pushed, 0).sum(dim=1)
+        columns.append((mask.sum(dim=1), above.sum(dim=1), (above & (weights < 0)).sum(dim=1), push))
+    stacked = (torch.stack(values, dim=1) for values in zip(*columns, strict=True))
+    values = dict(zip(SOURCE_STATISTICS, stacked, strict=True))
+    return values | {name: _by_unit(values[name].T, share).T for name in SOURCE_STATISTICS if name in BY_SHARE}
 
 
 def push(weights: Tensor) -> Tensor:
-    """Total weight above zero: how hard candidates are pushed away.
-
-    Examples:
-        >>> cocos.statistics.push(torch.tensor([[-3.0, 1.0, 2.0]]))
-        tensor([3.])
-    """
+    """Return the total weight above zero: how hard candidates are pushed away."""
     return weights.clamp(min=0).sum(dim=1)
 
 
 def push_of_negatives(weights: Tensor, pairs: Pairs) -> Tensor:
-    """Weight above zero of each negative, (Q, C), 0 elsewhere.
+    """Return the weight above zero of each negative, (Q, C), 0 elsewhere.
 
     A *part of the push* is the sum of some of these over the sum of all, over all queries.
-
-    Examples:
-        >>> pairs = cocos.Pairs(torch.tensor([[0.8, 0.7, 0.3]]), torch.tensor([[True, False, False]]))
-        >>> cocos.statistics.push_of_negatives(torch.tensor([[4.0, 3.0, -1.0]]), pairs)
-        tensor([[0., 3., 0.]])
     """
     return torch.where(pairs.negative, weights.clamp(min=0), 0)
 
 
 def pull(weights: Tensor) -> Tensor:
-    """Total weight below zero, as a positive number: how hard candidates are pulled closer.
-
-    Examples:
-        >>> cocos.statistics.pull(torch.tensor([[-3.0, 1.0, 2.0]]))
-        tensor([3.])
-    """
+    """Return the total weight below zero, as a positive number: how hard candidates are pulled closer."""
     return (-weights).clamp(min=0).sum(dim=1)
 
 
 def spread(weights: Tensor, pairs: Pairs) -> Tensor:
-    """Each negative's part of the push of its query, (Q, C): rows sum to one, or are zero without any push.
+    """Return each negative's part of the push of its query, (Q, C): rows sum to one, or are zero without any push.
 
     Examples:
         >>> pairs = cocos.Pairs(torch.tensor([[0.8, 0.7, 0.3]]), torch.tensor([[True, False, False]]))
@@ -509,17 +332,12 @@ def spread(weights: Tensor, pairs: Pairs) -> Tensor:
 
 
 def relative(part: Tensor, eps: float = 0.01) -> Tensor:
-    """Number of negatives whose part of the query's own push is above eps, strictly, int64.
-
-    Examples:
-        >>> cocos.statistics.relative(torch.tensor([[0.0, 0.995, 0.005]]))
-        tensor([1])
-    """
+    """Return the number of negatives with a part of the query's own push above eps, strictly, int64."""
     return (part > eps).sum(dim=1)
 
 
 def effective(part: Tensor) -> Tensor:
-    """Effective number of negatives, exp of the entropy of their parts: how many share the push (Hill order 1).
+    """Return exp of the entropy of the negatives' parts: how many share the push (Hill order 1).
 
     Examples:
         Two equal parts are two effective negatives:
@@ -532,65 +350,39 @@ def effective(part: Tensor) -> Tensor:
 
 
 def participation(part: Tensor) -> Tensor:
-    """Participation ratio of the negatives, 1 / Σ part² (Hill order 2).
-
-    Examples:
-        >>> part = torch.tensor([[0.0, 0.5, 0.5]])
-        >>> cocos.statistics.participation(part)
-        tensor([2.])
-    """
+    """Return the participation ratio of the negatives, 1 / Σ part² (Hill order 2)."""
     active = part.any(dim=1)
     return torch.where(active, 1 / torch.where(active, part.square().sum(dim=1), 1), 0)
 
 
 def n90(part: Tensor) -> Tensor:
-    """Smallest number of negatives that together have 90 % of the push, int64.
+    """Return the smallest number of negatives that together have 90 % of the push, int64.
 
     Examples:
         >>> cocos.statistics.n90(torch.tensor([[0.0, 0.8, 0.15, 0.05]]))
         tensor([2])
     """
-    held = part.sort(dim=1, descending=True).values.cumsum(dim=1)
-    return torch.where(part.any(dim=1), (held < 0.9 - 1e-9).sum(dim=1) + 1, 0)
+    cumulative = part.sort(dim=1, descending=True).values.cumsum(dim=1)
+    return torch.where(part.any(dim=1), (cumulative < 0.9 - 1e-9).sum(dim=1) + 1, 0)
 
 
 def hardest_share(part: Tensor) -> Tensor:
-    """Part of the push on the heaviest negative, 0 to 1.
-
-    Examples:
-        >>> cocos.statistics.hardest_share(torch.tensor([[0.0, 0.8, 0.2]]))
-        tensor([0.8000])
-    """
+    """Return the part of the push on the heaviest negative, 0 to 1."""
     return part.amax(dim=1)
 
 
 def how_spread(
     heaviest: Tensor, effective: Tensor | None = None, participation: Tensor | None = None
 ) -> dict[str, Tensor]:
-    """Name the statistics of how the push is spread, for those who have their values from sums over the negatives.
-
-    Args:
-        heaviest: part of the push on the heaviest negative, (Q,).
-        effective: effective number of negatives; None: it was not computed.
-        participation: their participation ratio; None: likewise.
-
-    Examples:
-        >>> sorted(cocos.statistics.how_spread(torch.tensor([0.5]), torch.tensor([2.0])))
-        ['effective', 'hardest_share']
-    """
-    found = {"effective": effective, "participation": participation, "hardest_share": heaviest}
-    return {name: values for name, values in found.items() if values is not None}
+    """Name the statistics of how the push is spread, (Q,) each, except those that were not computed."""
+    values = {"effective": effective, "participation": participation, "hardest_share": heaviest}
+    return {name: value for name, value in values.items() if value is not None}
 
 
 def as_many(mask: Tensor, negative: Tensor, generator: torch.Generator) -> Tensor:
     """Draw as many random negatives of each query as are in a mask, without replacement, (Q, C) bool.
 
     The draw is made on the CPU, so that a seed means the same negatives on every device.
-
-    Args:
-        mask: (Q, C) bool, among the negatives.
-        negative: (Q, C) bool.
-        generator: on the CPU.
 
     Examples:
         >>> negative = torch.tensor([[False, True, True, True]])
@@ -599,8 +391,8 @@ def as_many(mask: Tensor, negative: Tensor, generator: torch.Generator) -> Tenso
         >>> drawn.sum().item(), (drawn & ~negative).any().item()
         (2, False)
     """
-    place = torch.rand(negative.shape, generator=generator, dtype=torch.float64).to(negative.device)
-    order = place.masked_fill(~negative, torch.inf)
+    draw = torch.rand(negative.shape, generator=generator, dtype=torch.float64).to(negative.device)
+    order = draw.masked_fill(~negative, torch.inf)
     number = (mask & negative).sum(dim=1, keepdim=True)
     last = order.sort(dim=1).values.gather(1, (number - 1).clamp(min=0))
     return negative & (order <= last) & (number > 0)
@@ -617,13 +409,14 @@ def per_query(
             `BY_SHARE` then.
         pairs: the scores' masks.
         eps: smallest share that contributes.
-        equal: as for `uncertain`, of which there are two then: `uncertain`, and `relative_uncertain` of `relative`.
+        equal: difference of a share and eps, in parts of eps, that rounding can make; adds `uncertain`, the negatives
+            with a share too close to eps to be decided, and `relative_uncertain`, likewise for `relative`.
 
     Examples:
         >>> pairs = cocos.Pairs(torch.tensor([[0.8, 0.7, 0.3]]), torch.tensor([[True, False, False]]))
         >>> triplet = cocos.losses.load("triplet")
-        >>> found = cocos.statistics.per_query(triplet.weight(pairs), triplet.unit(pairs), pairs)
-        >>> found["contributing"], found["push"]
+        >>> values = cocos.statistics.per_query(triplet.weight(pairs), triplet.unit(pairs), pairs)
+        >>> values["contributing"], values["push"]
         (tensor([1]), tensor([1.]))
     """
     # Each mask is converted once: a product with 0 or 1 is several times as fast as `torch.where`.
@@ -653,5 +446,5 @@ def per_query(
 
 
 def _count_near(share: Tensor, eps: float, equal: float) -> Tensor:
-    """Number of shares above 0 within `equal` of eps, relative to eps, (Q,) int64."""
+    """Count the shares above 0 within `equal` of eps, relative to eps, (Q,) int64."""
     return (((share - eps).abs() <= equal * eps) & (share > 0)).sum(dim=1)

@@ -12,7 +12,6 @@ from cocos.base.errors import InputError, NotFinite, rows
 
 FLOAT_DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 ENTRIES_AT_ONCE = 2**18  # entries that are read at once, so that they stay in the cache of the processor
-PROJECTED_COLUMNS = 32  # leading columns that `Embeddings.projections` reads
 
 
 def matrix(name: str, values: Any) -> Tensor:
@@ -42,8 +41,8 @@ def npy_header(stream: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any]]
 
 def norms_and_projections(values: Tensor) -> tuple[Tensor, Tensor]:
     """Return the norms of rows, (N,), and their projections on two random lines, (N, 2), in one pass over the rows."""
-    wide, columns = torch.promote_types(values.dtype, torch.float32), min(PROJECTED_COLUMNS, values.shape[1])
-    lines = torch.randn(columns, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    wide = torch.promote_types(values.dtype, torch.float32)
+    lines = torch.randn(values.shape[1], 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     lines = (lines / lines.norm(dim=0)).to(values.device, wide)
     norms = torch.empty(len(values), dtype=wide, device=values.device)
     projections = torch.empty(len(values), 2, dtype=wide, device=values.device)
@@ -52,7 +51,7 @@ def norms_and_projections(values: Tensor) -> tuple[Tensor, Tensor]:
         index = slice(start, start + step)
         part = values[index].to(wide)
         torch.linalg.vector_norm(part, dim=1, out=norms[index])
-        torch.mm(part[:, :columns], lines, out=projections[index])
+        torch.mm(part, lines, out=projections[index])
     return norms, projections
 
 
