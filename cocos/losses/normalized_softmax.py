@@ -2,10 +2,7 @@
 
 from dataclasses import dataclass
 
-from torch import Tensor
-
 from cocos.base.ranges import Positive
-from cocos.embeddings.scores import Pairs
 from cocos.losses.base import SoftmaxLoss
 
 
@@ -41,15 +38,3 @@ class NormalizedSoftmax(SoftmaxLoss):
     def scale(self) -> float:
         """λ = 1/τ."""
         return 1 / self.temperature
-
-    def logits(self, pairs: Pairs) -> tuple[Tensor, Tensor | float]:
-        """Logits s/τ, (Q, C), and their slope 1/τ."""
-        return pairs.scores / self.temperature, self.scale
-
-    def weight(self, pairs: Pairs) -> Tensor:
-        r"""Return ∂ Σ value / ∂ score, (Q, C), by closed form. Each row sums to zero.
-
-        With :math:`m_p` the probability that positive p leaves to the negatives: positives :math:`-m_p / \tau`,
-        negatives :math:`(\sum_p m_p)\, \mathrm{softmax}_N(s / \tau) / \tau`.
-        """
-        return pairs.residual(pairs.scores / self.temperature) / self.temperature

@@ -54,9 +54,9 @@ class NTXent(SoftmaxLoss):
         """λ = 1/τ."""
         return 1 / self.temperature
 
-    def logits(self, pairs: Pairs) -> tuple[Tensor, Tensor | float]:
-        """Logits s/τ, (Q, C), and their slope 1/τ."""
-        return pairs.scores / self.temperature, self.scale
+    def value(self, pairs: Pairs) -> Tensor:
+        """Return the loss of each query, (Q,), in nats; 0 for a query without a positive or without a negative."""
+        return pairs.cross_entropy(pairs.scores / self.temperature)
 
     def weight(self, pairs: Pairs) -> Tensor:
         r"""Return ∂ Σ value / ∂ score, (Q, C), by closed form. Each row sums to zero.
@@ -65,3 +65,7 @@ class NTXent(SoftmaxLoss):
         negatives :math:`(\sum_p m_p)\, \mathrm{softmax}_N(s / \tau) / \tau`.
         """
         return pairs.residual(pairs.scores / self.temperature) / self.temperature
+
+    def unit(self, pairs: Pairs) -> Tensor:
+        """Return the weight of a negative with all of the probability for every positive, (Q, 1): |P|/τ."""
+        return self.scale * pairs.positives()
