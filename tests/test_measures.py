@@ -299,7 +299,7 @@ def test_outputs_that_cannot_be_written_are_refused(tmp_path):
         ({"loss": losses.load("ntxent", {"temperature": 1e-320})}, "its weights leave the range of float64"),
         ({"loss": losses.load("multi_similarity", {"alpha": 1e39}), "dtype": "float32"}, "the range of float32"),
         ({"batches": []}, "batches: none were given"),
-        ({"eps": "0.01"}, "eps: 0.01, expected a share"),
+        ({"eps": "0.01"}, "eps: '0.01', expected a share"),
         ({"loss": "tripplet"}, "did you mean 'triplet'"),
         ({"same_group": "drop"}, "same group: 'drop'"),
     ],

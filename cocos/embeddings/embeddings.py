@@ -113,10 +113,6 @@ class Embeddings:
     Matrices are never copied, and checked once. Sides that are the same rows with the same groups are read as a
     labelled set, with a note, since every query would be its own positive.
 
-    Raises:
-        InputError: wrong shape, dtype, width or length; NaN or infinity; ids above 2^63 - 1; text among numbers; a
-            negative that is a positive of its query.
-
     Examples:
         Two queries, and three candidates of which two belong to the first query:
 
@@ -264,14 +260,11 @@ class Embeddings:
     def kept(self, name: str, tensors: tuple[Tensor, ...], make: Callable[..., Value]) -> Value:
         """Return `make(*tensors)`, computed once for the same tensors; `flip` and `single` share it.
 
-        Args:
-            name: key of the result, with all options that it depends on.
-            tensors: of these embeddings.
-            make: computes the result.
+        `name` is the key of the result, with all options that it depends on.
         """
         key = (name, *map(id, tensors))
         if key not in self._kept:
-            self._kept[key] = make(*tensors), tensors  # kept too, so that no other tensor gets its id
+            self._kept[key] = make(*tensors), tensors  # with the tensors, so that their ids are not reused
         return self._kept[key][0]
 
     @property

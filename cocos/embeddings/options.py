@@ -1,22 +1,17 @@
 """The options that measures share: their names, types, defaults and meanings, stated once."""
 
 import inspect
-import math
 from collections.abc import Callable, Iterator, Sequence
-from numbers import Real
 from typing import Any, TypedDict, TypeVar, get_args
 
 import numpy as np
 
 from cocos.base.errors import InputError, nearest
-from cocos.embeddings import scores
-from cocos.embeddings.sampling import Batch, check_options
+from cocos.embeddings.sampling import Batch
 
 T = TypeVar("T")
 # Called with the name of a part of the work; gives a function of (done, in all).
 Progress = Callable[[str], Callable[[int, int], None]]
-# Dtypes of the scores of a measure.
-SCORE_DTYPES = ("float32", "float64")
 # Progress steps of each of several equal parts of the work.
 PROGRESS_STEPS = 1000
 
@@ -113,10 +108,10 @@ def option_names(measure: Callable) -> list[str]:
 
 
 def ladder(name: str, values: Sequence[float], *, zero: bool) -> np.ndarray:
-    """Ascending values of an option, (J,) float64, from 0 on or above it."""
+    """Check ascending values of an option, (J,) float64, from 0 on or above it."""
     grid = np.asarray(values, dtype=np.float64)
-    right = grid.ndim == 1 and len(grid) and (grid[0] >= 0 if zero else grid[0] > 0) and np.isfinite(grid[-1])
-    if not right or not (np.diff(grid) > 0).all():
+    valid = grid.ndim == 1 and len(grid) and (grid[0] >= 0 if zero else grid[0] > 0) and np.isfinite(grid[-1])
+    if not valid or not (np.diff(grid) > 0).all():
         bound = "of at least" if zero else "above"
         raise InputError(f"{name}: {grid.tolist()}, expected finite numbers {bound} 0 in ascending order")
     return grid
@@ -133,26 +128,12 @@ def within(report: Callable[[int, int], None] | None, done: int, number: int) ->
 def tracked(items: Sequence[T], progress: Progress | None, name: str) -> Iterator[T]:
     """Yield the items of a part of the work, and report after each how many of them are done."""
     report = progress and progress(name)
-    for done, each in enumerate(items, start=1):
-        yield each
+    for done, item in enumerate(items, start=1):
+        yield item
         if report:
             report(done, len(items))
 
 
-def refuse_options(options: Sampling, eps: float | None, drawn: bool) -> None:
-    """Refuse options that cannot be used, before anything is encoded; `drawn` where the batches are not given."""
-    dtype, same_group = options["dtype"], options["same_group"]
-    if eps is not None and not (isinstance(eps, Real) and 0 <= eps < math.inf):
-        raise InputError(f"eps: {eps}, expected a share: finite and at least 0")
-    if dtype is not None and dtype not in SCORE_DTYPES:
-        raise InputError(f"dtype: {dtype!r}, expected one of {', '.join(SCORE_DTYPES)}")
-    if same_group not in scores.SAME_GROUP:
-        raise InputError(f"same group: {same_group!r}, expected one of {', '.join(scores.SAME_GROUP)}")
-    number = options["batches"] if drawn else None
-    sizes = options["batch_size"], number, options["per_group"], options["seed"]
-    check_options(options["sample"], *sizes, options["copies"])
-
-
 def copies(options: Sampling) -> str:
-    """Rule for copies in batches of pairs: as asked for, or `keep` where rows of a group are negatives."""
+    """Return the rule for copies in batches of pairs: by default `keep` if rows of a group are negatives."""
     return options["copies"] or ("keep" if options["same_group"] == "negative" else "once")

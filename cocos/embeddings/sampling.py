@@ -6,6 +6,7 @@ samples against all class proxies. Hard negatives are drawn with their queries.
 """
 
 import logging
+import math
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -17,7 +18,7 @@ import torch
 from torch import Tensor
 
 from cocos.base.errors import InputError, Unfit, rows
-from cocos.base.ranges import whole
+from cocos.base.ranges import number, one_of, whole
 from cocos.embeddings.embeddings import Embeddings
 
 __all__ = ["Batch", "Plan", "draw", "plan"]
@@ -27,11 +28,17 @@ SAMPLINGS = ("pairs", "groups")
 COPY_RULES = ("once", "keep")  # a row in several pairs of a batch is one candidate, or one for each pair
 WHOLE_SET = "all"  # the batch size that puts the whole set into one batch
 SAMPLES_PER_CLASS = 4  # in a batch of a labelled set, the m of m-per-class samplers
+SAME_GROUP = ("ignore", "negative")  # other rows of a query's group in a batch of pairs
 OPTION_RANGES = {
-    "batch size": whole(2),  # a batch of one has no negative
+    "sample": one_of(SAMPLINGS),
+    "copies": one_of(COPY_RULES),
+    "same_group": one_of(SAME_GROUP),
+    "dtype": one_of(("float32", "float64")),
+    "batch_size": whole(2),  # a batch of one has no negative
     "batches": whole(1, 10**7),
-    "per group": whole(1),
+    "per_group": whole(1),
     "seed": whole(0, 2**63 - 1),
+    "eps": number("a share: finite and at least 0", lambda value: 0 <= value < math.inf),
 }
 
 
@@ -192,22 +199,12 @@ def read_slice(batches: Any) -> slice | None:
     return slice(start, stop)
 
 
-def check_options(
-    sample: str | None,
-    batch_size: int | str,
-    batches: int | None,
-    per_group: int | None,
-    seed: int,
-    copies: str | None = None,
-) -> None:
-    """Reject options that are out of range, before anything is encoded."""
-    for name, value, allowed in (("sample", sample, SAMPLINGS), ("copies", copies, COPY_RULES)):
-        if value is not None and value not in allowed:
-            raise InputError(f"{name}: {value!r}, expected one of {', '.join(allowed)}")
-    values = (None if batch_size == WHOLE_SET else batch_size, batches, per_group, seed)
-    for (name, allowed), value in zip(OPTION_RANGES.items(), values, strict=True):
-        if value is not None and not allowed.holds(value):
-            raise InputError(f"{name}: {value!r}, expected {allowed.words}")
+def check_options(**options: Any) -> None:
+    """Reject options that are out of range, before anything is encoded; None is allowed."""
+    for name, value in options.items():
+        is_whole_set = name == "batch_size" and value == WHOLE_SET
+        if value is not None and not is_whole_set and not OPTION_RANGES[name].holds(value):
+            raise InputError(f"{name.replace('_', ' ')}: {value!r}, expected {OPTION_RANGES[name].words}")
 
 
 def draw(source: Embeddings, **options: Any) -> tuple[Batch, ...]:
@@ -253,7 +250,7 @@ def plan(
         hard: draw hard negatives with their queries.
 
     Raises:
-        InputError: an option out of range, or a query without any positive.
+        Unfit: a query without any positive, or no negatives at all.
 
     Examples:
         Three captions ask for two images, or for three, if an image occurs once for each of its captions:
@@ -262,7 +259,7 @@ def plan(
         >>> [cocos.sampling.plan(images, copies=rule).batches[0].flip().sizes for rule in cocos.sampling.COPY_RULES]
         [(3, 2), (3, 3)]
     """
-    check_options(sample, batch_size, batches, per_group, seed, copies)
+    check_options(sample=sample, batch_size=batch_size, batches=batches, per_group=per_group, seed=seed, copies=copies)
     queued, embeddings = embeddings, embeddings.without_queue()
     copies = "keep" if matched else copies
     _check_set(embeddings, sample, batch_size, per_group)

@@ -11,12 +11,11 @@ from torch import Tensor
 from cocos.base.errors import InputError, Unfit, nearest, rows
 from cocos.embeddings import UNGIVEN, Embeddings, annotations, marks, sources
 from cocos.embeddings.annotations import Groups
-from cocos.embeddings.sampling import Batch, Plan, check_pairs
+from cocos.embeddings.sampling import SAME_GROUP, Batch, Plan, check_pairs
 from cocos.embeddings.similarities import METRICS, length
 from cocos.embeddings.teachers import Teacher
 
 PAIR_MATRICES = ("scores", "positive", "negative", "teacher", "source")  # fields with an entry for each pair
-SAME_GROUP = ("ignore", "negative")
 NO_BATCHES = "each row is a query as it stands, with its own candidates: no batches are drawn from scores"
 
 
@@ -65,13 +64,10 @@ class Pairs:
         query_norm: (Q,) norms of the raw queries, for losses that read them.
         candidate_norm: (C,) norms of the raw candidates.
         embeddings: the rows that were scored, for your own losses that read them, and for forces.
-        teacher: (Q, C) scores of a teacher or guide, NaN where it gave none, for losses that read them.
-        source: (Q, C) where each candidate comes from, places in `cocos.sources.SOURCES`; None: the batch.
+        teacher: (Q, C) scores of a teacher or guide, NaN if unknown, for losses that read them.
+        source: (Q, C) source of each candidate, a place in `cocos.sources.SOURCES`; None: the batch.
         logq: (C,) log of the probability with which each candidate is sampled, for losses that correct it, or (Q, C)
-            where queries have lists of their own; None: all alike.
-
-    Raises:
-        InputError: wrong shape or dtype, masks that overlap, scores that are NaN or infinite, a logq above 0.
+            if queries have their own lists; None: all equal.
 
     Examples:
         The pairs that are not positive are negative, unless a mask says otherwise:
@@ -190,17 +186,13 @@ class Pairs:
 
     def part(self, queries: slice | Tensor, candidates: slice | Tensor) -> "Pairs":
         """Select queries and candidates by slices or indices; the embeddings are unchanged."""
-        every = slice(None)
-        places = dict.fromkeys(PAIR_MATRICES, (queries, candidates)) | {
-            "query_norm": (queries, None),
-            "candidate_group": (candidates, None),
-            "candidate_norm": (candidates, None),
-            "logq": (candidates, None) if self.logq is not None and self.logq.ndim == 1 else (queries, candidates),
-        }
         parts = {}
-        for name, (first, second) in places.items():
-            if (values := getattr(self, name)) is not None:
-                parts[name] = values[first] if second is None else values[first][every, second]
+        for name in (*PAIR_MATRICES, "query_norm", "candidate_group", "candidate_norm", "logq"):
+            values = getattr(self, name)
+            if values is not None and values.ndim == 2:
+                parts[name] = values[queries][:, candidates]
+            elif values is not None:
+                parts[name] = values[queries if name == "query_norm" else candidates]
         return self.unchecked(**parts)
 
     def with_scores(self, scores: Tensor, query_norm: Tensor | None = None) -> "Pairs":
@@ -276,34 +268,29 @@ class Scores:
 
     Args:
         scores: (Q, C) floating point, in the units of the loss that reads them; higher is better.
-        positive: (Q, C) bool, or 0 and 1. Without it groups say it, and without these row i matches column i.
-        query_group: (Q,) whole numbers or text: ids that a query shares with its positives.
+        positive: (Q, C) bool, or 0 and 1. Without it groups define it, and without these row i matches column i.
+        query_group: (Q,) integers or text: ids that a query shares with its positives.
         candidate_group: (C,) likewise.
         logq: (C,) log of the probability with which each candidate is sampled, at most 0.
         negative: (Q, C) bool, disjoint from `positive`; None: all that are not positive. A pair in neither mask takes
-            no part, and its score may be NaN: lists of different lengths are padded so.
-        reference: (Q, C) scores of a reference model, a teacher or a guide, NaN where it gave none.
+            no part, and its score may be NaN: lists of different lengths are padded in this way.
+        reference: (Q, C) scores of a reference model, a teacher or a guide, NaN if unknown.
         grade: (Q, C) graded relevance, finite, for nDCG, and for losses that read grades as scores of a teacher
-            (RankNet, ListMLE), where there is no `reference`; None: 1 of a positive.
+            (RankNet, ListMLE) if there is no `reference`; None: 1 for a positive.
         unlisted: (Q, U) grades of relevant candidates that a ranking does not list, 0 for none.
-        candidate_index: (Q, C) which candidate each place of a list is, -1 for padding; None: column j is candidate j.
-        names: of the queries, and of the candidates, one text each; either may be None.
-        notes: sentences that belong beside every result.
-        marks: on pairs, by their names, such as (n, 2) rows and columns of those that nobody judged: `cocos.marks.of`.
+        candidate_index: (Q, C) candidate at each place of a list, -1 for padding; None: column j is candidate j.
+        names: (of the queries, of the candidates), one text each; either may be None.
+        notes: sentences to report with every result.
+        marks: labels of pairs by name, such as (n, 2) rows and columns of unjudged pairs: `cocos.marks.of`.
 
     Raises:
-        InputError: wrong shapes, NaN or infinity in a pair that takes part, labels that are neither 0 nor 1, masks that
-            overlap, a logq above 0.
         Unfit: a query without any positive, unless it has some that are unlisted.
-
-    Source: the weights of a loss are derivatives with respect to these scores; they need no vectors.
 
     Examples:
         A ranker gives three documents 2, 1 and 0, and the first one is right:
 
         >>> scores = cocos.Scores(torch.tensor([[2.0, 1.0, 0.0]]), torch.tensor([[True, False, False]]))
-        >>> data = cocos.measures.count(scores, cocos.losses.load("ntxent", temperature=1))
-        >>> data["contributing"].item()
+        >>> cocos.measures.count(scores, cocos.losses.load("ntxent", temperature=1))["contributing"].item()
         2.0
     """
 
@@ -461,18 +448,15 @@ def pairs(
 
     Args:
         embeddings: the whole set. Scores have its dtype and device.
-        batch: the rows seen together; None is the whole set.
+        batch: the rows that are scored together; None: the whole set.
         metric: one of `METRICS`.
         same_group: in a batch of pairs, a candidate of the query's group that is not its own pair: `ignore` leaves
             it out of the gradient, `negative` keeps it as a negative.
         block: only these queries of the batch.
-        directions: of `cocos.sources.DIRECTIONS`; columns of the others stand behind the candidates of the batch, in
-            this order. `embeddings` of the pairs has the candidates of the batch alone.
-        graded: for embeddings with `grades`: a query is a graded pair, (n, n), and so is a candidate, whose score is
-            that of its own two rows; pairs of a lower grade are its negatives.
-
-    Raises:
-        InputError: an unknown metric or rule, or a batch of pairs whose rows are no pairs.
+        directions: of `cocos.sources.DIRECTIONS`; the columns of further ones follow the candidates of the batch.
+            `embeddings` of the pairs has the candidates of the batch alone.
+        graded: for embeddings with `grades`: both queries and candidates are graded pairs, (n, n), scored by their own
+            two rows; pairs of a lower grade are negatives.
 
     Examples:
         >>> embeddings = cocos.Embeddings(torch.eye(3), 2 * torch.eye(3))
@@ -480,12 +464,6 @@ def pairs(
         tensor([[1., 0., 0.],
                 [0., 1., 0.],
                 [0., 0., 1.]])
-
-        Other queries are negatives too where a loss says so:
-
-        >>> wide = cocos.scores.pairs(embeddings, directions=("query-candidate", "query-query"))
-        >>> wide.scores.shape, wide.negative.sum().item()
-        (torch.Size([3, 6]), 12)
     """
     if metric not in METRICS:
         raise InputError(nearest("metric", metric, METRICS))

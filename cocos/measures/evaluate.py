@@ -378,7 +378,7 @@ def evaluate(
         [100.0, 100.0]
     """
     ks = retrieval.check(ks)
-    check_options(None, 2, None, None, seed)
+    check_options(seed=seed)
     checkpoint = embeddings if isinstance(embeddings, Checkpoint) else None
     asked = metric
     metric, trained_with, chosen = ranked_by(checkpoint, loss, metric)

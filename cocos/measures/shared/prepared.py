@@ -21,8 +21,8 @@ from cocos.checkpoints.encoding import device_of
 from cocos.counting import findings, health, shares, weights
 from cocos.counting.findings import Finding
 from cocos.embeddings import Embeddings, scores, similarities
-from cocos.embeddings.options import DEFAULTS, Progress, Sampling, copies, refuse_options, within
-from cocos.embeddings.sampling import Batch, Plan, check_pairs, select
+from cocos.embeddings.options import DEFAULTS, Progress, Sampling, copies, within
+from cocos.embeddings.sampling import OPTION_RANGES, Batch, Plan, check_options, check_pairs, select
 from cocos.embeddings.sampling import plan as draw_plan
 from cocos.embeddings.scores import Pairs, Scores
 from cocos.embeddings.similarities import NORMALISED_SIDES, SYMMETRIC
@@ -483,7 +483,8 @@ def prepare_all(
     given = () if drawn else tuple(asked.batches if isinstance(asked, Plan) else asked)
     if not drawn and not given:
         raise InputError("batches: none were given")
-    refuse_options(options, eps, drawn)
+    names = [name for name in OPTION_RANGES if name in options and (drawn or name != "batches")]
+    check_options(eps=eps, **{name: options[name] for name in names})
     checkpoint = embeddings if isinstance(embeddings, Checkpoint) else None
     several = [loss_for(loss, embeddings) if isinstance(loss, str) else loss for loss in several]
     for loss in several if not whole else ():  # published shares are sums over the positives, which may exceed 1

@@ -88,7 +88,7 @@ def asked(
     if isinstance(queries, bool) or (count and queries < 1):
         other = "the rows of the queries" if one else "all (None in Python)"
         raise InputError(f"queries: {queries}, expected an integer of at least 1, or {other}")
-    check_options(None, 2, None, None, seed)
+    check_options(seed=seed)
     checkpoint = embeddings if isinstance(embeddings, Checkpoint) else None
     metric = "cosine" if loss is None else loss_for(loss, embeddings).metric
     attrs = results.versions() | {"metric": metric, "seed": seed}
