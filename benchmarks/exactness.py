@@ -139,9 +139,10 @@ def expected_sums(loss, share: Tensor, weight: Tensor, pairs: Pairs, eps: float,
     )
     error = torch.expm1(steepness * score_error(pairs, loss.metric)) + SUMS
     unit, part = loss.unit(pairs).expand_as(share)[:, 0], statistics.spread(weight, pairs)
-    above, below = statistics.weight_above(share, pairs, eps), statistics.weight_below(share, pairs, eps)
+    masks = (share > eps) & pairs.negative, (share <= eps) & pairs.negative, pairs.positive
+    above, below, positive = (torch.where(mask, share, 0).sum(dim=1) for mask in masks)
     moved = uncertain * eps * (1 + TIE) + FAR
-    positive, push, pull = statistics.weight_positive(share, pairs), statistics.push(weight), statistics.pull(weight)
+    push, pull = statistics.push(weight), statistics.pull(weight)
     sums = {
         "weight_above": (above, error * above + moved),
         "weight_below": (below, error * (above + below) + moved),
