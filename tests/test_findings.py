@@ -39,6 +39,12 @@ def mispaired():
     return Embeddings(rows(), rows().flip(0))
 
 
+def permuted_proxies():
+    """Samples with the proxies of the next class: 0.395 of the proxies score above the own one, of ten classes."""
+    proxies, labels = rows(3, 10, 16), torch.arange(200) % 10
+    return Embeddings.labelled(proxies[labels] + 0.3 * rows(1, 200, 16), labels, proxies.roll(-1, dims=0))
+
+
 def alike():
     return Embeddings(40 + rows(), 40 + rows() + 0.1 * rows(1))
 
@@ -85,6 +91,7 @@ CASES = {
     "collapsed": (lambda: count(collapsed()), {"collapsed": "stop"}),
     "collapsed, evaluated": (lambda: measures.evaluate(collapsed()), {"collapsed": "stop"}),
     "mispaired": (lambda: count(mispaired()), {"mispaired": "stop"}),
+    "permuted proxies": (lambda: count(permuted_proxies(), "normalized_softmax"), {"mispaired": "stop"}),
     "alike": (lambda: count(alike()), {"alike": "stop"}),
     "transposed": (lambda: count(transposed(), batch_size=20), {"mispaired": "stop", "turned": "look"}),
     "near-duplicates": (

@@ -174,7 +174,7 @@ def pairing(embeddings: Embeddings, metric: str = "cosine") -> dict[str, float |
 
     If rows do not match, as after one side was shuffled, a negative scores above the positive or below it by chance.
     The part of the negatives above it is uniform on 0 to 1 then: 1/2 in the mean over n queries, with a standard
-    deviation of :math:`1/\sqrt{12 n}`.
+    deviation of :math:`1/\sqrt{12 n}`. For class proxies, n is the number of classes.
 
     Returns:
         `negatives_above`, the part of the negatives that score above the positive, ties as one half, a mean over the
@@ -213,7 +213,9 @@ def pairing(embeddings: Embeddings, metric: str = "cosine") -> dict[str, float |
         first = best > scores.masked_fill(~negative, -torch.inf).amax(dim=1)
         nearly = not reads_length and (cosine or 0) > NEARLY_ONE and above > OUTRANKED
         values |= {"negatives_above": above, "nearest": first[usable].double().mean().item()}
-        values |= {"at_chance": above > 0.5 - RESOLVED_DEVIATIONS / math.sqrt(12 * number), "alike": certain or nearly}
+        proxies = positive[usable].int().argmax(dim=1)
+        ranks = len(proxies.unique()) if embeddings.proxies else number  # samples of a class share the rank of its proxy
+        values |= {"at_chance": above > 0.5 - RESOLVED_DEVIATIONS / math.sqrt(12 * ranks), "alike": certain or nearly}
         return values
 
     key = f"pairing, {metric if reads_length or metric == 'dot' else ''}"
