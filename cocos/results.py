@@ -149,6 +149,10 @@ def open(path: Path) -> xr.Dataset | dict[str, xr.Dataset]:
     Raises:
         InputError: the file cannot be read, or is damaged.
         UnsafeFile: it refers to other files.
+
+    Examples:
+        >>> cocos.results.open("count.nc").attrs["loss"]  # doctest: +SKIP
+        'ntxent'
     """
     path = Path(path)
     if path.suffix == ".jsonl":

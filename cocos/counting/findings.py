@@ -1,8 +1,7 @@
 """Findings: facts needed to interpret the numbers of a result.
 
 Findings of embeddings come from `cocos.counting.health`. A Dataset stores them in the attribute `findings`. The checks
-here read counts, audits and
-comparisons.
+here read counts, audits and comparisons.
 """
 
 import json
@@ -15,26 +14,19 @@ import xarray as xr
 
 from cocos.counting import averages
 
-# The numbers mean little; something to look at; a fact; nothing to do.
-SEVERITIES = ("stop", "look", "note", "ok")
 # Fractions of the queries and of the pull above which idle queries are the majority.
 IDLE_QUERIES = MOST_PULL = 0.5
 # Fraction of the negatives above which the push is spread over the whole batch, as for the detector `whole_batch`.
 WHOLE_BATCH = 0.9
-# With fewer negatives per query, a push on nearly all of them is normal.
-FEW_NEGATIVES = 8
-# Two equal negatives have an effective number of 2; below it, one of them dominates.
-ONE_OR_TWO = 2.0
-# Half of the smallest fraction at which an optimum was found (docs/study.md: 46 of 511 negatives).
-SMALL_PART = 0.05
+FEW_NEGATIVES = 8  # with fewer negatives per query, a push on nearly all of them is normal
+ONE_OR_TWO = 2.0  # two equal negatives have an effective number of 2; below it, one of them dominates
+SMALL_PART = 0.05  # half of the smallest fraction at which an optimum was found (docs/study.md: 46 of 511 negatives)
 # Repeated rows, or a push on suspects, of 1 % change no mean in its first two digits.
 LEAST_REPEATED = LEAST_PUSH = 0.01
-# A rule that suspects most of the negatives does not single any out.
-MOST_SUSPECTED = 0.5
+MOST_SUSPECTED = 0.5  # a rule that suspects most of the negatives does not single any out
 # Losses with a softmax or sigmoid of scale * score, which have an equilibrium temperature.
 TEMPERED = ("ntxent", "supcon", "mnrl", "siglip")
-# Flags of the health of the embeddings, and the kinds of their findings.
-# Rows for which the numbers of a gradient have no verdict: flag in the health of a count -> kind.
+# Embeddings without a verdict on their gradient: flag in the health of a count -> kind of the finding.
 HEALTH_FLAGS = {"no_samples": "no samples", "collapsed": "collapsed", "at_chance": "mispaired", "alike": "alike"}
 # Severity and cure of each kind of gradient.
 GRADIENTS = {
@@ -56,7 +48,7 @@ class Finding:
 
     Args:
         kind: identifier for programs.
-        severity: one of `SEVERITIES`.
+        severity: stop (the numbers mean little), look, note, or ok.
         sentence: topic, status and labelled numbers.
         cure: suggestion; empty if there is nothing to change.
     """
@@ -74,9 +66,7 @@ class Finding:
             >>> cocos.counting.findings.Finding("turned", "look", "arrays: transposed", "transpose them").text
             'arrays: transposed. Transpose them.'
         """
-        if not self.cure:
-            return self.sentence
-        return f"{self.sentence.rstrip('.')}. {self.cure[:1].upper()}{self.cure[1:]}."
+        return f"{self.sentence.rstrip('.')}. {self.cure[:1].upper()}{self.cure[1:]}." if self.cure else self.sentence
 
     def document(self) -> dict[str, str]:
         """Return the finding as plain data."""
@@ -147,52 +137,39 @@ def of_count(dataset: xr.Dataset) -> list[Finding]:
 
 
 def gradient_kind(entry: Mapping[str, Any]) -> str:
-    """Return the kind of gradient of one direction, of `GRADIENTS`.
+    """Return the kind of gradient of one direction, of `GRADIENTS`, from its entry: statistic -> {"mean": ...}.
 
-    Args:
-        entry: of a direction, statistic -> {"mean": ...}; a loss without a natural unit has no idle queries.
-
-    Examples:
-        >>> entry = {"negatives": 127, "idle_fraction": 0.7, "idle_pull": 0.1, "effective": 17}
-        >>> cocos.counting.findings.gradient_kind({name: {"mean": value} for name, value in entry.items()})
-        'starved'
+    A loss without a natural unit has no idle queries.
     """
-    negatives, effective = _mean(entry, "negatives") or 0.0, _mean(entry, "effective")
+    negatives, effective = mean(entry, "negatives"), mean(entry, "effective")
+    fraction = effective / negatives if negatives else 0.0
     if not effective:
         return "silent"
-    fraction = effective / negatives if negatives else 0.0
     if fraction > WHOLE_BATCH and negatives >= FEW_NEGATIVES:
         return "flat"
-    if (_mean(entry, "idle_fraction") or 0.0) > IDLE_QUERIES:
-        return "thin" if (_mean(entry, "idle_pull") or 0.0) > MOST_PULL else "starved"
+    if mean(entry, "idle_fraction") > IDLE_QUERIES:
+        return "thin" if mean(entry, "idle_pull") > MOST_PULL else "starved"
     if effective < ONE_OR_TWO:
         return "sharp"
     return "wasteful" if 0 < fraction < SMALL_PART else "shared"
 
 
 def gradient(entries: Mapping[str, Mapping], eps: float) -> list[Finding]:
-    """Return how the gradient is shared among queries and negatives: one finding for all directions of one kind.
-
-    Args:
-        entries: direction -> entry, as for `gradient_kind`.
-        eps: smallest share that contributes.
-    """
-    directions: dict[str, list[str]] = {}
+    """Return how the gradient is shared among queries and negatives: one finding for all directions of one kind."""
+    kinds: dict[str, dict[str, Mapping]] = {}
     for direction, entry in entries.items():
-        directions.setdefault(gradient_kind(entry), []).append(direction)
+        kinds.setdefault(gradient_kind(entry), {})[direction] = entry
     findings = []
-    for kind, names in directions.items():
+    for kind, directions in kinds.items():
         numbers, idle_pulls, supplies = {}, {}, {}
-        for name in names:
-            effective, negatives = _mean(entries[name], "effective"), _mean(entries[name], "negatives")
-            numbers[name] = rounded(effective or 0.0) + ("" if negatives is None else f" of {rounded(negatives)}")
-            idle, idle_pull = (_mean(entries[name], key) or 0.0 for key in ("idle_fraction", "idle_pull"))
-            idle_pulls[name] = percent(idle_pull)
-            of_queries, of_pull = (" of queries", " of the pull") if not supplies else ("", "")
-            supplies[name] = f"{percent(1 - idle)}{of_queries} supply {percent(1 - idle_pull)}{of_pull}"
+        for name, entry in directions.items():
+            numbers[name] = f"{rounded(mean(entry, 'effective'))} of {rounded(mean(entry, 'negatives'))}"
+            idle, idle_pulls[name] = mean(entry, "idle_fraction"), percent(mean(entry, "idle_pull"))
+            queries, pull = (" of queries", " of the pull") if not supplies else ("", "")
+            supplies[name] = f"{percent(1 - idle)}{queries} supply {percent(1 - mean(entry, 'idle_pull'))}{pull}"
         effective = f"Effective negatives: {by_direction(numbers)}."
         sentence = {
-            "silent": f"gradient: none, no negative pushes any query ({', '.join(names)}).",
+            "silent": f"gradient: none, no negative pushes any query ({', '.join(directions)}).",
             "flat": f"gradient: flat, hard and easy negatives have nearly equal weights. {effective}",
             "thin": f"gradient: thin, queries without a negative above {100 * eps:.6g} % supply most of the pull: "
             f"{by_direction(idle_pulls)}. {effective}",
@@ -214,28 +191,22 @@ def kinds_of_directions(dataset: xr.Dataset) -> dict[str, str]:
 
 
 def next_command(kind: str, loss: str) -> tuple[str, dict[str, Any]]:
-    """Return the command, with its options, that examines a kind of `GRADIENT_KINDS` further.
-
-    Examples:
-        >>> cocos.counting.findings.next_command("starved", "ntxent")
-        ('whatif', {'settles': True})
-    """
-    if kind == "no samples":
-        return "inspect", {}
-    if kind in {"collapsed", "alike"}:
-        return "evaluate", {}
-    if kind == "mispaired":
-        return "plot contributors", {"row": "0"}
+    """Return the command, with its options, that examines a kind of `GRADIENT_KINDS` further."""
     if kind in {"starved", "thin", "flat"} and loss in TEMPERED:
         return "whatif", {"settles": True}
-    if kind in {"sharp", "shared"}:
-        return "audit", {}
-    return "whatif", {"by": "effective" if kind in {"flat", "wasteful"} else "idle"}
+    commands = {
+        "no samples": ("inspect", {}),
+        **dict.fromkeys(("collapsed", "alike"), ("evaluate", {})),
+        "mispaired": ("plot contributors", {"row": "0"}),
+        **dict.fromkeys(("sharp", "shared"), ("audit", {})),
+        **dict.fromkeys(("flat", "wasteful"), ("whatif", {"by": "effective"})),
+    }
+    return commands.get(kind, ("whatif", {"by": "idle"}))
 
 
 def clamped(direction: str, entry: Mapping, attrs: Mapping) -> Iterator[Finding]:
     """Yield a finding for queries at the clamp of a loss."""
-    if queries := _mean(entry, "clamped"):
+    if queries := mean(entry, "clamped"):
         parameters = json.loads(attrs["loss_parameters"])
         sentence = f"{direction}: queries at the clamp of the loss, without push: "
         cure = f"raise temperature ({parameters['temperature']:g}) or lower prior ({parameters['prior']:g})"
@@ -244,7 +215,7 @@ def clamped(direction: str, entry: Mapping, attrs: Mapping) -> Iterator[Finding]
 
 def below_zero(direction: str, entry: Mapping) -> Iterator[Finding]:
     """Yield a finding for positives with a negative score, for which the filter `percent` is reversed."""
-    if fraction := _mean(entry, "below_zero"):
+    if fraction := mean(entry, "below_zero"):
         sentence = f"{direction}: queries with a positive score below 0: {round(fraction * entry['queries'])}. "
         sentence += "The filter `percent` keeps negatives above their positive."
         yield Finding("below zero", "look", sentence, "use the filter `relative_margin`")
@@ -252,7 +223,7 @@ def below_zero(direction: str, entry: Mapping) -> Iterator[Finding]:
 
 def pulled(direction: str, entry: Mapping) -> Iterator[Finding]:
     """Yield a finding for negatives that the loss pulls."""
-    if number := _mean(entry, "pulled_negatives"):
+    if number := mean(entry, "pulled_negatives"):
         sentence = f"{direction}: contributing negatives that are pulled instead of pushed: {rounded(number)} per query"
         yield Finding("pulled", "look", sentence, "check the labels, and the sign of a custom loss")
 
@@ -305,19 +276,16 @@ def of_audit(dataset: xr.Dataset) -> list[Finding]:
         *rules, any_rule = dataset["rule"].values
         share, push, queries = (float(numbers[name].sel(rule=any_rule)) for name in ("share", "push_share", "met"))
         if int(numbers["suspects"].sel(rule=any_rule)):
-            sentence = (
-                f"{direction}: likely false negatives: {percent(share)} of negatives, {percent(push)} of the push,"
-            )
-            severity = "look" if push >= LEAST_PUSH else "note"
-            cure = (
-                "list all pairs with --out suspects.csv, sorted by push, and relabel them" if severity == "look" else ""
-            )
-            findings.append(Finding("suspected", severity, f"{sentence} {percent(queries)} of queries affected", cure))
+            sentence = f"{direction}: likely false negatives: {percent(share)} of negatives, {percent(push)} of the "
+            sentence += f"push, {percent(queries)} of queries affected"
+            cure = "list all pairs with --out suspects.csv, sorted by push, and relabel them"
+            urgent = ("look", sentence, cure) if push >= LEAST_PUSH else ("note", sentence)
+            findings.append(Finding("suspected", *urgent))
         for rule in rules:
             if (share := float(numbers["share"].sel(rule=rule))) > MOST_SUSPECTED:
                 sentence = f"{direction}: rule `{rule}` flags {percent(share)} of the negatives: too many to be useful"
                 findings.append(Finding("no rule", "look", sentence, "leave it out with --rules, or check its input"))
-        if "filter" in dataset.dims:
+        if "below_zero" in dataset:
             queries_below = {"below_zero": {"mean": float(numbers["below_zero"].max())}, "queries": 1}
             remarks += below_zero(direction, queries_below)
     if int(dataset.attrs["batches"]) > 1:
@@ -329,24 +297,21 @@ def of_audit(dataset: xr.Dataset) -> list[Finding]:
 def of_diff(dataset: xr.Dataset) -> list[Finding]:
     """Return the significant changes of a comparison."""
     findings = []
-    for direction in map(str, dataset["direction"].values):
-        for metric in map(str, dataset["metric"].values):
-            numbers = dataset.sel(direction=direction, metric=metric)
-            difference, low, high, pairs, p = (
-                float(numbers[name]) for name in ("difference", "low", "high", "pairs", "p_holm")
-            )
-            if pairs > 0 and np.isfinite(low) and not p > 1 - float(dataset.attrs["level"]):
-                chance = "< 0.0001" if p < 1e-4 else f"= {p:.4f}"
-                sentence = f"{direction} {metric}: {difference:+.4g} [{low:+.4g}, {high:+.4g}], "
-                sentence += f"Holm-adjusted p {chance}, {pairs:.0f} queries in both"
-                findings.append(Finding("changed", "look", sentence))
+    for name, numbers in dataset.stack(pair=("direction", "metric")).groupby("pair"):
+        difference, low, high, pairs, p = (
+            numbers[key].item() for key in ("difference", "low", "high", "pairs", "p_holm")
+        )
+        if pairs > 0 and np.isfinite(low) and not p > 1 - float(dataset.attrs["level"]):
+            chance = "< 0.0001" if p < 1e-4 else f"= {p:.4f}"
+            sentence = f"{' '.join(name)}: {difference:+.4g} [{low:+.4g}, {high:+.4g}], Holm-adjusted p {chance}, "
+            findings.append(Finding("changed", "look", f"{sentence}{pairs:.0f} queries in both"))
     return findings
 
 
 def by_direction(texts: Mapping[str, str], unit: str = "") -> str:
     """Write a text for each direction, labelled by its name, and the unit after the first."""
-    units = [unit] + [""] * len(texts)
-    return ", ".join(f"{text}{unit} ({name})" for (name, text), unit in zip(texts.items(), units, strict=False))
+    (first, text), *others = texts.items()
+    return ", ".join([f"{text}{unit} ({first})", *(f"{text} ({name})" for name, text in others)])
 
 
 def rounded(value: float) -> str:
@@ -354,9 +319,9 @@ def rounded(value: float) -> str:
     return f"{value:.0f}" if value == int(value) else f"{value:.2f}" if abs(value) < 10 else f"{value:.1f}"
 
 
-def _mean(entry: Mapping, name: str) -> float | None:
-    """Return the mean of a statistic in an entry of a direction, None if absent."""
-    return (entry.get(name) or {}).get("mean")
+def mean(entry: Mapping, name: str) -> float:
+    """Return the mean of a statistic in an entry of a direction, 0 if absent."""
+    return (entry.get(name) or {}).get("mean") or 0.0
 
 
 def percent(fraction: float) -> str:

@@ -214,7 +214,7 @@ def pairing(embeddings: Embeddings, metric: str = "cosine") -> dict[str, float |
         nearly = not reads_length and (cosine or 0) > NEARLY_ONE and above > OUTRANKED
         values |= {"negatives_above": above, "nearest": first[usable].double().mean().item()}
         proxies = positive[usable].int().argmax(dim=1)
-        ranks = len(proxies.unique()) if embeddings.proxies else number  # samples of a class share the rank of its proxy
+        ranks = len(proxies.unique()) if embeddings.proxies else number  # one rank per class
         values |= {"at_chance": above > 0.5 - RESOLVED_DEVIATIONS / math.sqrt(12 * ranks), "alike": certain or nearly}
         return values
 
