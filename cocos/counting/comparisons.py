@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-# Of a mean of paired differences of queries: long name and units.
+# Long name and units of each number of a mean of paired differences.
 DIFFERENCE_LABELS = {
     "low": ("lower limit", ""),
     "high": ("upper limit", ""),
@@ -27,10 +27,10 @@ class Difference:
         mean: of the differences.
         low: lower end of the interval.
         high: its upper end.
-        p: two-sided p-value of the paired t-test, 1 where all differences are 0.
+        p: two-sided p-value of the paired t-test, 1 if all differences are 0.
         number: of pairs.
         level: of the interval, 0 to 1.
-        groups: number of groups of pairs that depend on each other; None where each pair stands for itself.
+        groups: number of groups of dependent pairs; None if each pair is its own group.
 
     Examples:
         >>> cocos.statistics.Difference(1.0, 0.5, 1.5, 0.01, 5, 0.95).resolved
@@ -51,22 +51,8 @@ class Difference:
         return self.low > 0 or self.high < 0
 
     def short(self, digits: int = 1) -> str:
-        """Mean and interval, for a row among others whose heading says the rest."""
+        """Return the mean and its interval as text."""
         return f"{self.mean:+.{digits}f} [{self.low:+.{digits}f}, {self.high:+.{digits}f}]"
-
-    def said(self, unit: str = "", of: str = "seeds", digits: int = 1) -> str:
-        """The difference in words for a caption, which claims none where the interval contains 0.
-
-        Args:
-            unit: of the difference, such as `points`.
-            of: name of the pairs.
-            digits: behind the point.
-        """
-        unit = f" {unit}" if unit else ""
-        interval = f"[{self.low:+.{digits}f}, {self.high:+.{digits}f}], n = {self.number} paired {of}"
-        if not self.resolved:
-            return f"no difference can be resolved: {self.mean:+.{digits}f}{unit} {interval}"
-        return f"{self.mean:+.{digits}f}{unit} {interval}"
 
 
 def paired(
@@ -88,7 +74,7 @@ def paired(
         first: one number a pair.
         second: the other numbers, in the same order.
         level: of the confidence interval.
-        groups: group of each pair; None: each pair is a group of its own.
+        groups: group of each pair; None: each pair is its own group.
 
     Raises:
         ValueError: different lengths, fewer than two pairs or groups, or a number that is not finite.
@@ -103,66 +89,75 @@ def paired(
     """
     from scipy.special import stdtr, stdtrit
 
-    one, other = (torch.as_tensor(each, dtype=torch.float64) for each in (first, second))
-    if one.ndim != 1 or one.shape != other.shape or len(one) < 2:
-        raise ValueError(f"paired: two lists of the same length from 2 up, got {list(one.shape)}, {list(other.shape)}")
-    away = one - other
-    if not away.isfinite().all():
-        raise ValueError("paired: a number is not finite")
-    mean, free, number = float(away.mean()), float(len(away) - 1), None
+    values = [torch.as_tensor(numbers, dtype=torch.float64) for numbers in (first, second)]
+    if values[0].ndim != 1 or values[0].shape != values[1].shape or len(values[0]) < 2:
+        shapes = " and ".join(str(list(numbers.shape)) for numbers in values)
+        raise ValueError(f"paired: shapes {shapes}, expected two lists of one length, at least 2")
+    difference = values[0] - values[1]
+    if not difference.isfinite().all():
+        raise ValueError("paired: NaN or infinity, expected finite numbers")
+    mean, freedom, number = float(difference.mean()), float(len(difference) - 1), None
     if groups is None:
-        error = float(away.std()) / len(away) ** 0.5
+        error = float(difference.std()) / len(difference) ** 0.5
     else:
-        own = torch.as_tensor(groups).unique(return_inverse=True)[1]
-        number = int(own.max()) + 1 if own.shape == away.shape else 0
+        index = torch.as_tensor(groups).unique(return_inverse=True)[1]
+        number = int(index.max()) + 1 if index.shape == difference.shape else 0
         if number < 2:
-            raise ValueError(f"paired: a group for each of {len(away)} pairs, two at least, got {list(own.shape)}")
-        error, free = _of_groups(away - mean, own, number)
-    reach = float(stdtrit(free, (1 + level) / 2)) * error
-    p = 2 * float(stdtr(free, -abs(mean) / error)) if error else float(mean == 0)
-    return Difference(mean, mean - reach, mean + reach, p, len(away), level, number)
+            raise ValueError(
+                f"paired: groups of shape {list(index.shape)}, expected one for each of {len(difference)} pairs, and "
+                "at least two groups"
+            )
+        error, freedom = grouped_error(difference - mean, index, number)
+    reach = float(stdtrit(freedom, (1 + level) / 2)) * error
+    p = 2 * float(stdtr(freedom, -abs(mean) / error)) if error else float(mean == 0)
+    return Difference(mean, mean - reach, mean + reach, p, len(difference), level, number)
 
 
-def differences(one: np.ndarray, other: np.ndarray, group: np.ndarray, level: float) -> dict[str, float]:
-    """Compare paired values, (n,) each, NaN where there is none: the second less the first.
+def differences(first: np.ndarray, second: np.ndarray, group: np.ndarray, level: float) -> dict[str, float]:
+    """Compare paired values, (n,) each, NaN if absent: the second less the first.
 
     Returns:
-        `pairs` that have a value in both and their `groups`; where there are any, `base`, the mean of the first, and
+        `pairs` with a value in both and their `groups`; if there are any, `base`, the mean of the first, and
         `difference`; and its interval `low` to `high` with `p`, unless all differences are equal or of one group.
     """
-    there = np.isfinite(one) & np.isfinite(other)
-    one, other, group = one[there], other[there], group[there]
-    found: dict[str, float] = {"pairs": len(one), "groups": len(np.unique(group))}
-    if len(one):
-        found |= {"base": float(one.mean()), "difference": float((other - one).mean())}
-    if found["groups"] < 2 or np.ptp(other - one) == 0:
-        return found
-    test = paired(torch.from_numpy(other), torch.from_numpy(one), level, groups=torch.from_numpy(group))
-    return found | {"low": test.low, "high": test.high, "p": test.p}
+    present = np.isfinite(first) & np.isfinite(second)
+    first, second, group = first[present], second[present], group[present]
+    numbers: dict[str, float] = {"pairs": len(first), "groups": len(np.unique(group))}
+    if len(first):
+        numbers |= {"base": float(first.mean()), "difference": float((second - first).mean())}
+    if numbers["groups"] < 2 or np.ptp(second - first) == 0:
+        return numbers
+    test = paired(torch.from_numpy(second), torch.from_numpy(first), level, groups=torch.from_numpy(group))
+    return numbers | {"low": test.low, "high": test.high, "p": test.p}
 
 
-def _of_groups(residual: Tensor, own: Tensor, number: int) -> tuple[float, float]:
-    """Standard error of a mean of pairs in groups (CR2), and Satterthwaite's degrees of freedom; see `paired`.
+def grouped_error(residual: Tensor, group: Tensor, number: int) -> tuple[float, float]:
+    """Return the standard error of a mean of pairs in groups (CR2), and Satterthwaite's degrees of freedom.
 
-    The variance is a quadratic form of the pairs, whose mean and variance follow from the covariance of the sums of two
+    The variance is a quadratic form of the pairs. Its mean and variance follow from the covariance of the sums of two
     groups under a model: variance `single` + `shared` of a pair, and covariance `shared` of two pairs of one group.
+
+    Args:
+        residual: differences less their mean, (n,).
+        group: number of the group of each pair, (n,).
+        number: of groups.
     """
-    size = torch.bincount(own, minlength=number).double()
+    size = torch.bincount(group, minlength=number).double()
     part = size / len(residual)
-    squares = torch.zeros(number, dtype=torch.float64).index_add(0, own, residual).square()
+    squares = torch.zeros(number, dtype=torch.float64).index_add(0, group, residual).square()
     error = float((squares / (1 - part)).sum().sqrt()) / len(residual)
     total, couples = residual.square().sum(), (size * (size - 1)).sum()
     shared = ((squares.sum() - total) / couples.clamp(min=1)).clamp(min=0)
     shared = torch.minimum(shared, total / len(residual))
     single = total / len(residual) - shared
-    sums = size * single + size.square() * shared  # variance of the sum of each group
-    whole, heft = sums.sum(), 1 / (1 - part)
-    # Covariance of two groups' sums less their parts of the whole: `sums` on the diagonal, and off it this.
-    off = part * (part * whole - 2 * sums)
-    a, b, c = (heft * part.square()).sum(), (heft * sums.square()).sum(), (heft * part * sums).sum()
-    trace = (heft * (sums + off)).sum()
+    variance = size * single + size.square() * shared  # of the sum of each group
+    whole, factor = variance.sum(), 1 / (1 - part)
+    # Covariance of two groups' sums less their parts of the whole: `variance` on the diagonal, and off it this.
+    off = part * (part * whole - 2 * variance)
+    a, b, c = (factor * part.square()).sum(), (factor * variance.square()).sum(), (factor * part * variance).sum()
+    trace = (factor * (variance + off)).sum()
     square = 2 * a * b + (whole * a).square() + 2 * c.square() - 4 * whole * a * c
-    square = square + (heft.square() * sums * (sums + 2 * off)).sum()
+    square = square + (factor.square() * variance * (variance + 2 * off)).sum()
     return error, float(trace.square() / square) if error else float(number - 1)
 
 
@@ -175,18 +170,18 @@ def holm(p: Sequence[float]) -> list[float]:
         >>> cocos.statistics.holm([0.01, 0.04, 0.03])
         [0.03, 0.06, 0.06]
     """
-    adjusted, running = [0.0] * len(p), 0.0
-    for rank, place in enumerate(sorted(range(len(p)), key=p.__getitem__)):
-        running = max(running, min(1.0, (len(p) - rank) * p[place]))
-        adjusted[place] = running
+    adjusted, largest = [0.0] * len(p), 0.0
+    for rank, index in enumerate(sorted(range(len(p)), key=p.__getitem__)):
+        largest = max(largest, min(1.0, (len(p) - rank) * p[index]))
+        adjusted[index] = largest
     return adjusted
 
 
 def adjusted(p: np.ndarray) -> np.ndarray:
-    """P-values adjusted by `holm` for the number of tests, in the shape of `p`; NaN, which is no test, stays."""
-    made, tested = p.copy(), np.isfinite(p)
-    made[tested] = holm(p[tested].tolist())
-    return made
+    """Return p-values adjusted by `holm` for the number of tests, in the shape of `p`; NaN, without a test, stays."""
+    values, tested = p.copy(), np.isfinite(p)
+    values[tested] = holm(p[tested].tolist())
+    return values
 
 
 @dataclass(frozen=True)
