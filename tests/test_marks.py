@@ -1,4 +1,4 @@
-"""Marks on candidates: their share of the negatives and of the push, against a slow loop."""
+"""Marks on pairs: their share of the negatives and of the push, against a slow loop."""
 
 import json
 
@@ -15,10 +15,12 @@ from cocos.cli import app
 from cocos.counting import statistics, weights
 from cocos.embeddings import marks, scores
 from cocos.embeddings.sampling import plan
-from cocos.reports import table
 
 ROWS = 40
 LABELS = torch.arange(ROWS) % 5
+SAME = LABELS[:, None] == LABELS
+TEXTS = [f"scene {label}" for label in LABELS.tolist()]
+FORMS = {"labels": (LABELS, LABELS), "texts": (TEXTS, TEXTS), "matrix": SAME, "rows": SAME.nonzero()}
 
 
 def sides(width=6):
@@ -27,128 +29,104 @@ def sides(width=6):
     return query, query + 0.9 * torch.randn(ROWS, width, generator=generator)
 
 
-def rows(given=None):
-    return Embeddings(*sides(), marks={"look-alike": (LABELS, LABELS)} if given is None else given)
+def marked(marks=None):
+    return Embeddings(*sides(), marks={"look-alike": (LABELS, LABELS)} if marks is None else marks)
 
 
-def every(data, name, direction="q2c"):
+def select(data, name, direction="q2c"):
     return data[name].sel(direction=direction, mark="look-alike")
 
 
 @pytest.mark.parametrize("name", ["ntxent", "triplet", "smoothap", "proxy_anchor", "triplet_squared"])
-def test_shares_are_what_a_loop_finds(name):
-    embeddings, loss = rows(), losses.load(name)
+def test_marked_push_equals_a_loop(name):
+    embeddings, loss = marked(), losses.load(name)
     data = measures.count(embeddings, loss, batch_size=16, sample="pairs", seed=2)
     for b, batch in enumerate(plan(embeddings, batch_size=16, seed=2, sample="pairs").batches):
-        for direction, side, drawn in (("q2c", embeddings, batch), ("c2q", embeddings.flip(), batch.flip())):
-            pairs = scores.pairs(side.to(dtype=torch.float64), drawn, metric=loss.metric)
-            weight = weights.of(loss, pairs)
-            for q, row in enumerate(drawn.query_index.tolist()):
-                push = held = negatives = 0.0
-                for c, other in enumerate(drawn.candidate_index.tolist()):
-                    pushed = max(weight[q, c].item(), 0) if pairs.negative[q, c] else 0
-                    push += pushed
-                    if row != other and row % 5 == other % 5:
-                        held, negatives = held + pushed, negatives + 1
+        for direction, side, way in (("q2c", embeddings, batch), ("c2q", embeddings.flip(), batch.flip())):
+            pairs = scores.pairs(side.to(dtype=torch.float64), way, metric=loss.metric)
+            push = weights.of(loss, pairs).clamp(min=0) * pairs.negative
+            for q, row in enumerate(way.query_index.tolist()):
+                alike = [c for c, k in enumerate(way.candidate_index.tolist()) if k != row and k % 5 == row % 5]
                 cell = data.sel(direction=direction, mark="look-alike").isel(batch=b, query=q)
-                assert cell["marked_negatives"].item() == negatives
-                expected = held / push if push > 0 else 0
+                assert cell["marked_negatives"].item() == len(alike)
+                total = push[q].sum().item()
+                expected = sum(push[q, c].item() for c in alike) / total if total else 0
                 assert cell["marked_push_per_query"].item() == pytest.approx(expected, abs=1e-9)
 
 
-def test_parts_are_ratios_of_sums_over_all_queries():
-    data = measures.count(rows(), losses.load("triplet", {"margin": 0.05}), batch_size=40)
-    some = data["effective_per_query"].sel(direction="q2c").values.ravel() > 0
-    assert 0 < some.sum() < len(some)
-    marked = every(data, "marked_negatives").values.sum() / data["negatives"].sel(direction="q2c").values.sum()
+def test_fractions_are_ratios_of_sums():
+    triplet = losses.load("triplet", {"margin": 0.05})
+    data = measures.count(marked(), triplet, batch_size=40)
+    active = data["effective_per_query"].sel(direction="q2c").values.ravel() > 0
+    assert 0 < active.sum() < len(active)
+    share = select(data, "marked_negatives").values.sum() / data["negatives"].sel(direction="q2c").values.sum()
     total = data["push"].sel(direction="q2c").values.ravel()
-    push = (every(data, "marked_push_per_query").values.ravel() * total).sum() / total.sum()
-    assert every(data, "marked_share").item() == pytest.approx(marked)
-    assert every(data, "marked_push").item() == pytest.approx(push)
-    assert every(data, "enrichment").item() == pytest.approx(push / marked)
+    push = (select(data, "marked_push_per_query").values.ravel() * total).sum() / total.sum()
+    for name, expected in (("marked_share", share), ("marked_push", push), ("enrichment", push / share)):
+        assert select(data, name).item() == pytest.approx(expected)
     entry = reports.document("count", data)["directions"]["q2c"]["marks"]["look-alike"]
-    assert entry["push"]["mean"] == pytest.approx(push) and entry["negatives"]["mean"] == pytest.approx(marked)
-    assert np.array_equal(
-        data["contributing"],
-        measures.count(rows({}), losses.load("triplet", {"margin": 0.05}), batch_size=40)["contributing"],
-    )
+    assert entry["push"]["mean"] == pytest.approx(push) and entry["negatives"]["mean"] == pytest.approx(share)
+    without = measures.count(marked({}), triplet, batch_size=40)
+    assert np.array_equal(data["contributing"], without["contributing"])
+    assert "mark" not in without.dims and not set(statistics.MARKED_LABELS) & set(without)
+    assert all("marks" not in entry for entry in reports.document("count", without)["directions"].values())
 
 
-def test_all_negatives_hold_all_and_none_nothing():
+def test_all_or_no_negatives_marked():
     whole = torch.ones(ROWS, ROWS, dtype=torch.bool)
-    data = measures.count(rows({"all": whole, "none": ~whole}), "ntxent", batch_size=16)
+    data = measures.count(marked({"all": whole, "none": ~whole}), "ntxent", batch_size=16)
     pushed = data["effective_per_query"] > 0
     for name, value in (("all", 1.0), ("none", 0.0)):
-        one = data.sel(mark=name)
         for key in ("marked_push_per_query", "placebo_push_per_query"):
-            np.testing.assert_allclose(one[key].values[pushed.values], value, atol=1e-12)
-        np.testing.assert_allclose(one["marked_share"], value)
+            np.testing.assert_allclose(data[key].sel(mark=name).values[pushed.values], value, atol=1e-12)
+        np.testing.assert_allclose(data["marked_share"].sel(mark=name), value)
     np.testing.assert_allclose(data["enrichment"].sel(mark="all"), 1)
     assert data["enrichment"].sel(mark="none").isnull().all()
 
 
-def test_labels_matrix_and_rows_are_the_same_mark():
-    same = LABELS[:, None] == LABELS
-    text = [f"scene {label}" for label in LABELS.tolist()]
-    given = {"labels": (LABELS, LABELS), "text": (text, text), "matrix": same, "rows": same.nonzero()}
-    data = measures.count(rows(given), "ntxent", batch_size=16)
-    for name in given:
-        for key in ("marked_negatives", "marked_push_per_query"):
+def test_all_forms_make_the_same_mark():
+    few = torch.where(torch.arange(ROWS) < 10, LABELS, -1)
+    texts = ["" if label < 0 else str(label) for label in few.tolist()]
+    data = measures.count(marked(FORMS | {"few": (few, few), "few texts": (texts, texts)}), "ntxent", batch_size="all")
+    for key in ("marked_negatives", "marked_push_per_query"):
+        for name in FORMS:
             xr.testing.assert_equal(data[key].sel(mark=name, drop=True), data[key].sel(mark="labels", drop=True))
+        xr.testing.assert_equal(data[key].sel(mark="few texts", drop=True), data[key].sel(mark="few", drop=True))
+    assert int((data["marked_negatives"].sel(mark="few", direction="q2c") > 0).sum()) == 10
 
 
-def test_a_listed_pair_is_found_by_either_side_where_the_sides_differ_in_size():
-    mark = marks.of("pair", [[1, 2]], 2, 3)
-    for asking, number in ((mark, (2, 3)), (mark.flip(), (3, 2))):
-        found = asking.pairs(*map(torch.arange, number))
-        assert (found == 0).nonzero().tolist() == [[1, 2] if asking is mark else [2, 1]]
-
-
-def test_both_directions_see_the_pair_from_their_side():
+def test_listed_pair_is_found_in_both_directions():
     one = torch.zeros(ROWS, ROWS, dtype=torch.bool)
     one[3, 7] = True
-    for given in (
-        one,
-        [[3, 7]],
-        (torch.where(torch.arange(ROWS) == 3, 0, -1), torch.where(torch.arange(ROWS) == 7, 0, -1)),
-    ):
-        data = measures.count(rows({"pair": given}), "ntxent", batch_size="all")
+    labels = tuple(torch.where(torch.arange(ROWS) == row, 0, -1) for row in (3, 7))
+    for form in (one, [[3, 7]], labels):
+        data = measures.count(marked({"pair": form}), "ntxent", batch_size="all")
         for direction, row in (("q2c", 3), ("c2q", 7)):
             part = data.sel(direction=direction, mark="pair").isel(batch=0)
             assert part["query_index"].values[part["marked_negatives"].values > 0].tolist() == [row]
+    mark = marks.of("pair", [[1, 2]], 2, 3)
+    for way, sizes, pair in ((mark, (2, 3), [1, 2]), (mark.flip(), (3, 2), [2, 1])):
+        assert (way.pairs(*map(torch.arange, sizes)) == 0).nonzero().tolist() == [pair]
 
 
-def test_labels_that_mark_none():
-    labels = torch.where(torch.arange(ROWS) < 10, LABELS, -1)
-    text = ["" if label < 0 else str(label) for label in labels.tolist()]
-    data = measures.count(rows({"number": (labels, labels), "text": (text, text)}), "ntxent", batch_size="all")
-    found = data["marked_negatives"].sel(direction="q2c", batch=0)
-    assert (found == found.isel(mark=0)).all() and int((found.sel(mark="text") > 0).sum()) == 10
-
-
-def test_sources_are_kinds_of_candidates_and_unknown_where_they_ask():
+def test_sources_are_kinds_of_candidates():
     source = ["in-batch"] * 30 + ["own hard"] * 9 + [""]
-    data = measures.count(rows({"source": {"candidate": source}}), "ntxent", batch_size="all")
+    data = measures.count(marked({"source": {"candidate": source}}), "ntxent", batch_size="all")
     assert list(data["mark"].values) == ["source: in-batch", "source: own hard"]
-    both = data["marked_push_per_query"].sel(direction="q2c", batch=0)
-    part = statistics.spread(*_weighed(data))
-    order = plan(rows(), batch_size="all").batches[0].candidate_index
-    hard = torch.tensor([text == "own hard" for text in source])[order]
-    np.testing.assert_allclose(both.sel(mark="source: own hard"), part[:, hard].sum(dim=1), atol=1e-9)
+    push = data["marked_push_per_query"].sel(direction="q2c", batch=0, mark="source: own hard")
+    (batch,) = plan(marked(), batch_size="all").batches
+    pairs = scores.pairs(marked().to(dtype=torch.float64), batch)
+    parts = statistics.spread(losses.load("ntxent").weight(pairs), pairs)
+    hard = torch.tensor([text == "own hard" for text in source])[batch.candidate_index]
+    np.testing.assert_allclose(push, parts[:, hard].sum(dim=1), atol=1e-9)
     assert data["marked_push"].sel(direction="c2q").isnull().all()
     entry = reports.document("count", data)["directions"]["c2q"]["marks"]["source: own hard"]
     assert entry["push"] == {"mean": None, "std": None} and entry["queries"] == 0
-    known = measures.count(rows({"source": {"candidate": source, "query": source}}), "ntxent", batch_size="all")
-    assert not known["marked_push"].isnull().any()
+    both = measures.count(marked({"source": {"candidate": source, "query": source}}), "ntxent", batch_size="all")
+    assert not both["marked_push"].isnull().any()
 
 
-def _weighed(data):
-    pairs = scores.pairs(rows().to(dtype=torch.float64), plan(rows(), batch_size="all").batches[0])
-    assert data.sizes["batch"] == 1
-    return losses.load("ntxent").weight(pairs), pairs
-
-
-def test_the_placebo_is_as_many_random_negatives_and_seeded():
+def test_placebo_is_random_and_seeded():
     generator = torch.Generator().manual_seed(0)
     negative = torch.rand(200, 50, generator=generator) < 0.8
     mask = negative & (torch.rand(200, 50, generator=generator) < 0.2)
@@ -157,40 +135,38 @@ def test_the_placebo_is_as_many_random_negatives_and_seeded():
     # Each negative is drawn with the probability of the mask: 6 standard deviations of 200 draws of a column.
     rate = (mask.sum(dim=1) / negative.sum(dim=1)).mean()
     assert ((drawn.sum(dim=0) / negative.sum(dim=0) - rate).abs() < 6 * (rate * (1 - rate) / 160) ** 0.5).all()
-    one, two, other = (
-        measures.count(rows(), "ntxent", batches=plan(rows(), batch_size=16).batches, seed=s) for s in (1, 1, 2)
-    )
-    xr.testing.assert_identical(one, two)
-    assert not one["placebo_push"].equals(other["placebo_push"])
-    assert one["marked_push"].equals(other["marked_push"])
+    batches = plan(marked(), batch_size=16).batches
+    first, again, other = (measures.count(marked(), "ntxent", batches=batches, seed=seed) for seed in (1, 1, 2))
+    xr.testing.assert_identical(first, again)
+    assert not first["placebo_push"].equals(other["placebo_push"])
+    assert first["marked_push"].equals(other["marked_push"])
 
 
 def test_blocks_and_several_losses_change_nothing(monkeypatch):
-    whole = measures.count(rows(), ["ntxent", "triplet"], batch_size="all")
-    for name, one in whole.items():
-        loss = {"NTXent(temperature=0.1)": "ntxent", "Triplet(margin=0.2)": "triplet"}[name]
-        xr.testing.assert_identical(one, measures.count(rows(), loss, batch_size="all"))
+    whole = measures.count(marked(), ["ntxent", "triplet"], batch_size="all")
+    for data, loss in zip(whole.values(), ("ntxent", "triplet"), strict=True):
+        xr.testing.assert_identical(data, measures.count(marked(), loss, batch_size="all"))
     monkeypatch.setattr(cocos.measures.shared.prepared, "BLOCK_SCORES", 7 * ROWS)
-    blocks = measures.count(rows(), ["ntxent", "triplet"], batch_size="all")
+    blocks = measures.count(marked(), ["ntxent", "triplet"], batch_size="all")
     for label in whole:
         for key in ("marked_negatives", "marked_push", "marked_share"):
             xr.testing.assert_allclose(blocks[label][key], whole[label][key])
 
 
-def test_a_labelled_set_and_one_of_proxies():
+def test_samples_and_proxies_are_marked():
     generator = torch.Generator().manual_seed(7)
     samples, proxies = torch.randn(30, 5, generator=generator), torch.randn(6, 5, generator=generator)
     classes, superclass = torch.arange(30) % 6, torch.arange(30) % 3
-    found = Embeddings.labelled(samples, classes, marks={"super": (superclass, superclass)})
-    data = measures.count(found, "supcon", batch_size="all")
+    alike = Embeddings.labelled(samples, classes, marks={"super": (superclass, superclass)})
+    data = measures.count(alike, "supcon", batch_size="all")
     assert set(data["marked_negatives"].values.ravel()) == {5.0}  # ten of the superclass, five of them of the class
-    found = Embeddings.labelled(samples, classes, proxies, marks={"super": (superclass, torch.arange(6) % 3)})
-    data = measures.count(found, "normalized_softmax", batch_size="all")
+    alike = Embeddings.labelled(samples, classes, proxies, marks={"super": (superclass, torch.arange(6) % 3)})
+    data = measures.count(alike, "normalized_softmax", batch_size="all")
     assert set(data["marked_negatives"].values.ravel()) == {1.0}
 
 
 @pytest.mark.parametrize(
-    ("given", "sentence"),
+    ("form", "sentence"),
     [
         ([1], "marks: list, expected a dict of name: mark"),
         ({"": LABELS}, "marks: '', expected a name of printable text"),
@@ -209,26 +185,28 @@ def test_a_labelled_set_and_one_of_proxies():
         ({"source": {"candidate": list(map(str, range(40)))}}, "marks, source: 40 kinds, expected 1 to 16"),
     ],
 )
-def test_bad_marks_are_one_sentence(given, sentence):
-    with pytest.raises(InputError, match=sentence) as error:
-        rows(given)
-    assert "\n" not in str(error.value)
+def test_unusable_marks_are_refused(form, sentence):
+    with pytest.raises(InputError, match=sentence):
+        marked(form)
 
 
-def test_marks_are_carried_flipped_and_replaced():
-    embeddings = rows()
+def test_marks_are_kept_flipped_and_replaced():
+    embeddings = marked()
     assert embeddings.to(dtype=torch.float64).marks.keys() == embeddings.flip().marks.keys() == {"look-alike"}
     assert embeddings.marks and not embeddings.marked(None).marks
     again = embeddings.marked({"pair": [[3, 7]]})
-    assert again.query is embeddings.query
     pair = torch.tensor([3]), torch.tensor([7])
-    assert again.marks["pair"].pairs(*pair).item() == 0 and again.flip().marks["pair"].pairs(*pair).item() == -1
-    assert again.flip().flip().marks["pair"].pairs(*pair).item() == 0
+    for side, kind in ((again, 0), (again.flip(), -1), (again.flip().flip(), 0)):
+        assert side.marks["pair"].pairs(*pair).item() == kind
+    source = marks.of("source", {"candidate": ["a"] * 20 + ["b"] * 20}, ROWS, ROWS)
+    assert marks.of("scene", embeddings.marks["look-alike"], ROWS, ROWS).labels == ["scene"]
+    assert marks.of("origin", source, ROWS, ROWS).labels == ["origin: a", "origin: b"]
 
 
-def file(tmp_path, **more):
+def save(tmp_path, **arrays):
     query, candidate = sides()
-    np.savez(tmp_path / "rows.npz", query=query, candidate=candidate, **more)
+    arrays = {name: np.asarray(values) for name, values in arrays.items()}
+    np.savez(tmp_path / "rows.npz", query=query, candidate=candidate, **arrays)
     return tmp_path / "rows.npz"
 
 
@@ -236,76 +214,46 @@ def call(*arguments):
     return CliRunner().invoke(app, list(map(str, arguments)))
 
 
-@pytest.mark.parametrize(
-    "arrays",
-    [
-        {"query_mark": LABELS, "candidate_mark": LABELS},
-        {"query_mark": [f"c{k}" for k in LABELS], "candidate_mark": [f"c{k}" for k in LABELS]},
-        {"marked": LABELS[:, None] == LABELS},
-        {"marked": (LABELS[:, None] == LABELS).nonzero()},
-    ],
-    ids=["numbers", "texts", "matrix", "rows"],
-)
-def test_the_command_reports_the_marks_of_a_file(tmp_path, arrays):
-    path = file(tmp_path, **{name: np.asarray(values) for name, values in arrays.items()})
+@pytest.mark.parametrize("name", FORMS)
+def test_marks_of_a_file_are_reported(tmp_path, name):
+    form = FORMS[name]
+    arrays = {"query_mark": form[0], "candidate_mark": form[1]} if isinstance(form, tuple) else {"marked": form}
+    path = save(tmp_path, **arrays)
     done = call("count", path, "--json", "--batch-size", 16, "--out", tmp_path / "counts.nc")
     assert done.exit_code == 0, done.stderr
-    expected = reports.document("count", measures.count(rows(), "ntxent", batch_size=16))["directions"]
-    for name, entry in json.loads(done.stdout)["directions"].items():
-        assert entry["marks"] == expected[name]["marks"]
-        assert set(entry["marks"]["look-alike"]) == {"negatives", "push", "placebo", "enrichment", "queries"}
+    expected = reports.document("count", measures.count(marked(), "ntxent", batch_size=16))["directions"]
+    for direction, entry in json.loads(done.stdout)["directions"].items():
+        assert entry["marks"] == expected[direction]["marks"]
     assert results.open(tmp_path / "counts.nc")["mark"].values.tolist() == ["look-alike"]
-    text = call("count", path, "--batch-size", 16).stdout
-    assert "look-alike: push fraction" in text and "false negative" not in text
+    assert "look-alike: push fraction" in call("count", path, "--batch-size", 16).stdout
 
 
-def test_sources_and_a_name_of_their_own_in_a_file(tmp_path):
-    source = np.array(["in-batch"] * 30 + ["own hard"] * 10)
-    path = file(tmp_path, candidate_source=source, marked=np.array([[3, 7]]), mark_name="same scene")
-    found = cocos.open(path).embed()
-    assert list(found.marks) == ["same scene", "source"]
-
-
-def test_a_file_of_a_labelled_set_marks_its_samples(tmp_path):
-    labels = np.arange(ROWS) % 5
-    np.savez(tmp_path / "set.npz", embeddings=sides()[0], labels=np.arange(ROWS) % 10, query_mark=labels,
-             query_source=np.array(["a", "b"] * 20))  # fmt: skip
-    found = measures.count(cocos.open(tmp_path / "set.npz"), "supcon", batch_size="all")
-    assert list(found["mark"].values) == ["look-alike", "source: a", "source: b"]
-    assert set(found["marked_negatives"].sel(mark="look-alike").values.ravel()) == {
-        4.0
-    }  # 8 of the label, 4 of the class
+def test_files_name_marks_sources_and_samples(tmp_path):
+    source = ["in-batch"] * 30 + ["own hard"] * 10
+    path = save(tmp_path, candidate_source=source, marked=[[3, 7]], mark_name="same scene")
+    assert list(cocos.open(path).embed().marks) == ["same scene", "source"]
+    labels, sources = np.arange(ROWS) % 10, np.array(["a", "b"] * 20)
+    np.savez(tmp_path / "set.npz", embeddings=sides()[0], labels=labels, query_mark=LABELS, query_source=sources)
+    data = measures.count(cocos.open(tmp_path / "set.npz"), "supcon", batch_size="all")
+    assert list(data["mark"].values) == ["look-alike", "source: a", "source: b"]
+    # Eight samples have the label, and four of them the class.
+    assert set(data["marked_negatives"].sel(mark="look-alike").values.ravel()) == {4.0}
 
 
 @pytest.mark.parametrize(
     ("arrays", "sentence"),
     [
-        ({"query_mark": np.arange(ROWS)}, "query_mark without candidate_mark; give candidate_mark too"),
-        ({"query_source": np.array(["a"] * ROWS)}, "query_source without candidate_source; give"),
-        ({"query_mark": np.arange(3), "candidate_mark": np.arange(ROWS)}, "shape (3,), expected (40,)"),
+        ({"query_mark": LABELS}, "query_mark without candidate_mark; give candidate_mark too"),
+        ({"query_source": ["a"] * ROWS}, "query_source without candidate_source; give"),
+        ({"query_mark": np.arange(3), "candidate_mark": LABELS}, "shape (3,), expected (40,)"),
         ({"marked": np.ones((2, 2), bool)}, "expected labels of both sides, a bool matrix (40, 40)"),
-        ({"marked": np.array([[0, 90]])}, "(0, 90) in row 0, expected rows of 40 queries, 40 candidates"),
+        ({"marked": [[0, 90]]}, "(0, 90) in row 0, expected rows of 40 queries, 40 candidates"),
         (
-            {"marked": np.array([[0, 1]]), "query_mark": LABELS.numpy(), "candidate_mark": LABELS.numpy()},
+            {"marked": [[0, 1]], "query_mark": LABELS, "candidate_mark": LABELS},
             "marked and query_mark both mark pairs; give one",
         ),
     ],
 )
-def test_a_bad_file_is_refused_in_one_sentence(tmp_path, arrays, sentence):
-    done = call("count", file(tmp_path, **arrays))
+def test_files_with_unusable_marks_are_refused(tmp_path, arrays, sentence):
+    done = call("count", save(tmp_path, **arrays))
     assert done.exit_code == 2 and sentence in done.stderr and done.stderr.count("\n") == 1, done.stderr
-
-
-def test_a_result_without_marks_is_as_it_was():
-    data = measures.count(rows({}), "ntxent")
-    assert "mark" not in data.dims and not set(statistics.MARKED_LABELS) & set(data)
-    assert all("marks" not in entry for entry in reports.document("count", data)["directions"].values())
-    assert "% of the push (as many" not in str(table("count", data)) and data.attrs["dtype"] == "float32"
-    assert measures.count(rows(), "ntxent").attrs["dtype"] == "float64"
-
-
-def test_a_mark_keeps_its_own_name():
-    mark = marks.of("alike", (LABELS, LABELS), ROWS, ROWS)
-    assert marks.of("scene", mark, ROWS, ROWS).labels == ["scene"]
-    source = marks.of("source", {"candidate": ["a"] * 20 + ["b"] * 20}, ROWS, ROWS)
-    assert marks.of("origin", source, ROWS, ROWS).labels == ["origin: a", "origin: b"]
