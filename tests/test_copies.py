@@ -68,7 +68,7 @@ def equal(one, other):
     assert one["same_group_pairs"].values.tolist() == other["same_group_pairs"].values.tolist()
 
 
-def test_captions_count_images_and_not_their_copies():
+def test_captions_count_images_once():
     """Nine other images exist: 10.7 of them cannot contribute."""
     loss, sides = losses.load("triplet", {"margin": 0.6}), images()
     for embeddings in (sides, sides.flip()):
@@ -87,7 +87,7 @@ def test_captions_count_images_and_not_their_copies():
 
 
 @pytest.mark.parametrize(("loss", "structure"), [(LOSSES[k], list(STRUCTURES)[k % 5]) for k in range(8)])
-def test_which_side_is_the_query_changes_nothing(structure, loss):
+def test_exchanged_sides_exchange_the_counts(structure, loss):
     embeddings = of(structure)
     for more in ({"n90": True}, {"copies": "keep"}, {"same_group": "negative"}, {"batch_size": "all"}):
         options = {"batch_size": 12, "sample": "pairs", "seed": 3} | more
@@ -101,7 +101,7 @@ def test_which_side_is_the_query_changes_nothing(structure, loss):
     copies=st.sampled_from(COPY_RULES),
 )
 @settings(max_examples=60)
-def test_the_draws_of_exchanged_sides_are_exchanged(sizes, size, seed, copies):
+def test_exchanged_sides_exchange_the_draws(sizes, size, seed, copies):
     embeddings = rows(sizes, seed)
     try:
         one, other = (plan(each, batch_size=size, seed=seed, copies=copies) for each in (embeddings, embeddings.flip()))
@@ -120,7 +120,7 @@ def test_the_draws_of_exchanged_sides_are_exchanged(sizes, size, seed, copies):
 
 
 @pytest.mark.parametrize(("loss", "structure"), [(LOSSES[k], list(STRUCTURES)[k % 5]) for k in range(8)])
-def test_batches_with_copies_count_the_same_in_one_pass_held_and_in_a_loop(structure, loss):
+def test_counts_with_copies_equal_a_loop(structure, loss):
     """Batches with and without two rows of a group, which are visited apart, come back in their order."""
     embeddings = of(structure, number=60, dtype=torch.float64)
     options = {"batch_size": 9, "seed": 1, "sample": "pairs"}
@@ -146,7 +146,7 @@ def test_batches_with_copies_count_the_same_in_one_pass_held_and_in_a_loop(struc
 
 
 @pytest.mark.parametrize("structure", ["captions", "questions", "either"])
-def test_directions_of_a_batch_list_each_query_once(structure):
+def test_directions_list_each_query_once(structure):
     """Two captions of one image in a batch: as another query's negative the image stands there once."""
     embeddings = of(structure, number=40).single("q2c")
     loss = losses.load("mnrl", {"directions": ("query-candidate", "query-query", "candidate-query"), "scale": 10})
@@ -167,7 +167,7 @@ def test_directions_of_a_batch_list_each_query_once(structure):
 
 
 @pytest.mark.parametrize("turned", [False, True])
-def test_hard_negatives_and_marks_stand_beside_rows_without_copies(turned):
+def test_hard_negatives_join_distinct_rows(turned):
     plain = of("captions", number=40)
     named = torch.randint(0, len(plain.candidate), (len(plain.query), 2), generator=torch.Generator().manual_seed(4))
     named[plain.candidate_group[named] == plain.query_group[:, None]] = -1
@@ -187,7 +187,7 @@ def test_hard_negatives_and_marks_stand_beside_rows_without_copies(turned):
 
 
 @pytest.mark.parametrize("name", ["decomposition", "temperature", "solve", "replay", "eps_curve", "lorenz"])
-def test_every_measure_of_batches_follows(name):
+def test_measures_follow_the_copies(name):
     """Each takes its batches from one place: exchanged sides give the same numbers."""
     embeddings = of("captions", number=20, dtype=torch.float64)
     own = {"temperature": {"batch_sizes": (16,)}, "solve": {"effective": 3, "batch_size": 16}}.get(
@@ -205,7 +205,7 @@ def test_every_measure_of_batches_follows(name):
     assert moved
 
 
-def test_the_table_and_the_document_tell_the_copies(tmp_path):
+def test_documents_and_commands_report_copies(tmp_path):
     for copies in ("once", "keep"):
         data = measures.count(images(), "ntxent", batch_size="all", copies=copies)
         assert "copies" in {finding.kind for finding in findings.of(data)}
@@ -213,22 +213,14 @@ def test_the_table_and_the_document_tell_the_copies(tmp_path):
         assert (document["copies"], document["directions"]["c2q"]["repeated"]) == (copies, 40)
     assert "copies" not in {finding.kind for finding in findings.of(measures.count(of("twins"), "ntxent"))}
     file = tmp_path / "rows.npz"
-    np.savez(
-        file, **{name: getattr(images(), name) for name in ("query", "candidate", "query_group", "candidate_group")}
-    )
-    for command in (
-        ["count"],
-        ["plot", "contributors", "--row", "3", "--direction", "c2q"],
-        ["plot", "decomposition"],
-        ["audit"],
-        ["whatif", "--effective", "5"],
-    ):
-        done = CliRunner().invoke(app, [*command, str(file), "--copies", "keep", "--json", "-q"])
+    names = ("query", "candidate", "query_group", "candidate_group")
+    np.savez(file, **{name: getattr(images(), name) for name in names})
+    contributors = "plot contributors --row 3 --direction c2q"
+    for command in ("count", contributors, "plot decomposition", "audit", "whatif --effective 5"):
+        done = CliRunner().invoke(app, [*command.split(), str(file), "--copies", "keep", "--json", "-q"])
         assert done.exit_code == 0 and json.loads(done.stdout)
 
 
-def test_what_is_no_way_to_treat_copies_is_refused():
-    with pytest.raises(InputError, match="copies: 'twice', expected one of once, keep"):
-        measures.count(images(), "ntxent", copies="twice")
+def test_ecir_convention_refuses_copies_once():
     with pytest.raises(InputError, match="copies: 'once', but convention ecir2022 keeps them, as published"):
         measures.count(images(), "ntxent", convention="ecir2022", copies="once")

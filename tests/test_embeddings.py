@@ -40,14 +40,14 @@ def test_rows_match_one_to_one_without_groups():
     assert Embeddings(query, query).candidate_group.tolist() == [0, 1, 2, 3]
 
 
-def test_a_sample_is_never_its_own_candidate():
+def test_sample_is_not_its_own_candidate():
     query, _, _, _ = sides()
     pairs = scores.pairs(Embeddings.labelled(query, [0, 0, 1, 1]))
     assert pairs.positive.tolist() == [[0, 1, 0, 0], [1, 0, 0, 0], [0, 0, 0, 1], [0, 0, 1, 0]]
     assert not (pairs.positive | pairs.negative).diagonal().any()
 
 
-def test_proxies_are_candidates_of_their_class():
+def test_proxies_are_positives_of_their_class():
     query, _, _, _ = sides()
     pairs = scores.pairs(Embeddings.labelled(query, [5, 7, 7, 5], proxies=query[:3], proxy_labels=[7, 5, 5]))
     assert pairs.positive.tolist() == [[0, 1, 1], [1, 0, 0], [1, 0, 0], [0, 1, 1]]
@@ -55,7 +55,7 @@ def test_proxies_are_candidates_of_their_class():
 
 
 @pytest.mark.parametrize(("rule", "negatives"), [("ignore", 2), ("negative", 3)])
-def test_two_captions_of_one_image_in_a_batch_of_pairs(rule, negatives):
+def test_captions_of_one_image_follow_rule(rule, negatives):
     embeddings = Embeddings(*sides())
     batch = Batch(torch.tensor([0, 0, 2, 1]), torch.tensor([0, 1, 4, 2]), paired=True)
     pairs = scores.pairs(embeddings, batch, same_group=rule)
@@ -88,16 +88,11 @@ def test_scores_are_their_definition(metric):
             assert found[i, j].item() == pytest.approx(slow, rel=1e-12)
 
 
-def test_mahalanobis_weighs_each_direction_by_its_variance():
+def test_mahalanobis_divides_by_the_variance():
     query, candidate, _, _ = sides()
     variance = torch.rand(candidate.shape, generator=torch.Generator().manual_seed(1), dtype=query.dtype) + 0.1
 
-    def loop(q, c, own):
-        return -sum((a - b) ** 2 / v for a, b, v in zip(q.tolist(), c.tolist(), own.tolist(), strict=True))
-
-    slow = torch.tensor(
-        [[loop(q, c, own) for c, own in zip(candidate, variance, strict=True)] for q in query], dtype=query.dtype
-    )
+    slow = torch.stack([-((row - candidate).square() / variance).sum(dim=1) for row in query])
     torch.testing.assert_close(similarities.mahalanobis(query, candidate, variance), slow)
     labels = torch.arange(len(candidate))
     whole = Embeddings.labelled(query, labels[: len(query)], candidate, labels, variance)
@@ -112,7 +107,7 @@ def test_mahalanobis_weighs_each_direction_by_its_variance():
         (torch.zeros(3, 2), "smallest value 0, expected values above 0"),
     ],
 )
-def test_a_bad_variance_gets_a_sentence(variance, sentence):
+def test_unusable_variance_is_refused(variance, sentence):
     with pytest.raises(InputError, match=re.escape(sentence)):
         Embeddings.labelled(torch.ones(4, 2), torch.arange(4) % 3, torch.ones(3, 2), proxy_variance=variance)
     with pytest.raises(InputError, match="a variance belongs to a proxy"):
@@ -125,7 +120,7 @@ def test_cosine_survives_extreme_norms_in_float32(size):
     torch.testing.assert_close(similarities.cosine(query * size, candidate), similarities.cosine(query, candidate))
 
 
-def test_a_block_of_queries_is_those_rows():
+def test_block_has_its_queries():
     embeddings = Embeddings(*sides())
     batch = Batch(torch.tensor([3, 1, 0]), torch.tensor([6, 2, 0]), paired=True)
     whole, block = scores.pairs(embeddings, batch), scores.pairs(embeddings, batch, block=slice(1, 3))
@@ -133,7 +128,7 @@ def test_a_block_of_queries_is_those_rows():
         assert torch.equal(getattr(block, name), getattr(whole, name)[1:3])
 
 
-BAD = float("nan")
+BAD, YES = float("nan"), torch.ones(1, 2, dtype=torch.bool)
 
 
 @pytest.mark.parametrize(
@@ -143,29 +138,17 @@ BAD = float("nan")
         ((torch.ones(2, 3), torch.ones(3, 3)), "2 query rows, 3 candidate rows and no groups"),
         ((torch.ones(3), torch.ones(2, 4)), "query: shape (3,), expected two dimensions"),
         ((torch.ones(0, 3), torch.ones(2, 3)), "query: shape (0, 3), expected two dimensions"),
-        (
-            (torch.ones(2, 3).long(), torch.ones(2, 3)),
-            "query: dtype torch.int64, expected a floating-point dtype",
-        ),
+        ((torch.ones(2, 3).long(), torch.ones(2, 3)), "query: dtype torch.int64, expected a floating-point dtype"),
         ((torch.tensor([[1.0], [BAD]]), torch.ones(2, 1)), "query: NaN or infinity in row 1 (of 2)"),
-        (
-            (torch.ones(9, 1), torch.full((9, 1), math.inf)),
-            "NaN or infinity in rows 0, 1, 2, 3, 4 and 4 more (of 9)",
-        ),
+        ((torch.ones(9, 1), torch.full((9, 1), math.inf)), "infinity in rows 0, 1, 2, 3, 4 and 4 more (of 9)"),
         ((torch.ones(2, 3), torch.ones(2, 3).double()), "give both the same dtype and device"),
         ((torch.ones(2, 3), torch.ones(2, 3), [0, 1], None), "candidate_group is missing"),
         ((torch.ones(2, 3), torch.ones(2, 3), [0, 1], [0]), "candidate_group: shape (1,), expected (2,)"),
-        (
-            (torch.ones(2, 3), torch.ones(2, 3), [0.0, 1.0], [0, 1]),
-            "query_group: dtype torch.float32, expected integers",
-        ),
-        (
-            (torch.ones(2, 3), torch.ones(2, 3), None, None, ("a", "a")),
-            "expected one name or two different ones",
-        ),
+        ((torch.ones(2, 3), torch.ones(2, 3), [0.0, 1.0], [0, 1]), "query_group: dtype torch.float32, expected integ"),
+        ((torch.ones(2, 3), torch.ones(2, 3), None, None, ("a", "a")), "expected one name or two different ones"),
     ],
 )
-def test_embeddings_that_cannot_be_used_are_named(arguments, sentence):
+def test_unusable_embeddings_are_refused(arguments, sentence):
     with pytest.raises(InputError) as error:
         Embeddings(*arguments)
     assert sentence in str(error.value)
@@ -176,35 +159,26 @@ def test_embeddings_that_cannot_be_used_are_named(arguments, sentence):
     [
         ((torch.ones(2), torch.ones(2).bool()), "expected a floating-point tensor (queries, candidates)"),
         ((torch.ones(1, 2), torch.ones(1, 2)), "positive: torch.float32 of shape (1, 2), expected a bool tensor"),
-        (
-            (torch.ones(1, 2), torch.ones(1, 2).bool(), torch.ones(1, 3).bool()),
-            "negative: torch.bool of shape (1, 3)",
-        ),
-        (
-            (torch.ones(1, 2), torch.ones(1, 2).bool(), torch.ones(1, 2).bool()),
-            "pair (0, 0) is both positive and",
-        ),
-        ((torch.tensor([[BAD]]), torch.ones(1, 1).bool()), "scores: NaN or infinity in row 0"),
-        (
-            (torch.ones(1, 2), torch.ones(1, 2).bool(), None, torch.ones(3)),
-            "candidate_group: shape (3,), expected (2,)",
-        ),
+        ((torch.ones(1, 2), YES, torch.ones(1, 3).bool()), "negative: torch.bool of shape (1, 3)"),
+        ((torch.ones(1, 2), YES, YES), "pair (0, 0) is both positive and"),
+        ((torch.tensor([[BAD, 1]]), YES), "scores: NaN or infinity in row 0"),
+        ((torch.ones(1, 2), YES, None, torch.ones(3)), "candidate_group: shape (3,), expected (2,)"),
     ],
 )
-def test_pairs_that_cannot_be_used_are_named(arguments, sentence):
+def test_unusable_pairs_are_refused(arguments, sentence):
     with pytest.raises(InputError) as error:
         Pairs(*arguments)
     assert sentence in str(error.value)
 
 
-def test_zero_vectors_are_refused_under_cosine_only():
+def test_zero_vectors_are_refused_under_cosine():
     embeddings = Embeddings(torch.tensor([[0.0], [1.0]]), torch.ones(2, 1))
     with pytest.raises(InputError, match="query: zero vector in row 0"):
         similarities.check(embeddings, "cosine")
     similarities.check(embeddings, "dot")
 
 
-def test_an_unknown_metric_or_rule_is_named():
+def test_unknown_metric_or_rule_is_refused():
     embeddings = Embeddings(*sides())
     with pytest.raises(InputError, match="did you mean 'cosine'"):
         scores.pairs(embeddings, metric="cosin")
@@ -239,7 +213,7 @@ def test_large_members_of_npz_are_mapped(tmp_path, monkeypatch, order):
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
 @pytest.mark.parametrize("bad", [torch.nan, torch.inf, -torch.inf])
-def test_one_pass_over_the_rows_finds_what_is_not_finite_and_what_is_zero(dtype, bad, monkeypatch):
+def test_extreme_rows_are_finite_and_nonzero(dtype, bad, monkeypatch):
     """Rows whose squares leave the range of the dtype, above or below, are neither."""
     monkeypatch.setattr(matrices, "ENTRIES_AT_ONCE", 64)
     rows = torch.ones(30, 8, dtype=dtype)
@@ -255,7 +229,7 @@ def test_one_pass_over_the_rows_finds_what_is_not_finite_and_what_is_zero(dtype,
         similarities.check(Embeddings(rows[:1].expand(30, 8), rows), "cosine")
 
 
-def test_what_is_derived_from_rows_is_made_once_and_never_for_other_rows():
+def test_derived_values_are_computed_once():
     generator = torch.Generator().manual_seed(0)
     found = Embeddings(torch.randn(6, 4, generator=generator), torch.randn(6, 4, generator=generator))
     assert found.norms[0] is found.norms[0] and found.flip().norms[0] is found.norms[1]
@@ -270,7 +244,7 @@ def test_what_is_derived_from_rows_is_made_once_and_never_for_other_rows():
 
 
 @pytest.mark.parametrize("ids", [lambda x: x, lambda x: x * 10**15 - 4, lambda x: 7 * x, lambda x: x - 9])
-def test_groups_are_numbered_in_the_order_of_their_ids(ids):
+def test_groups_are_numbered_by_id(ids):
     query, candidate = torch.tensor([3, 1, 1, 8]), torch.tensor([1, 8, 5, 3, 3])
     found = Embeddings(torch.ones(4, 2), torch.ones(5, 2), ids(query), ids(candidate)).groups
     assert (found.query.tolist(), found.candidate.tolist()) == ([1, 0, 0, 3], [0, 3, 2, 1, 1])
@@ -280,7 +254,7 @@ def test_groups_are_numbered_in_the_order_of_their_ids(ids):
 
 @pytest.mark.parametrize("metric", ["cosine", "dot", "euclidean", "squared_euclidean"])
 @pytest.mark.parametrize(("paired", "same_group"), [(True, "ignore"), (True, "negative"), (False, "ignore")])
-def test_pairs_that_are_turned_are_those_of_the_other_direction(metric, paired, same_group):
+def test_flipped_pairs_equal_other_direction(metric, paired, same_group):
     query, candidate, _, groups = sides(8, 1)
     set_ = Embeddings(query, candidate, groups // 2, groups // 2)
     batch = Batch(torch.arange(8), torch.arange(8), paired=paired)
@@ -291,7 +265,7 @@ def test_pairs_that_are_turned_are_those_of_the_other_direction(metric, paired, 
     assert torch.equal(found.embeddings.query, right.embeddings.query)
 
 
-def test_flipped_sides_take_their_hard_negatives_along():
+def test_flip_keeps_hard_negatives():
     rows = torch.randn(6, 4, generator=torch.Generator().manual_seed(0))
     negatives = torch.tensor([[1], [2], [0]])
     given = Embeddings(rows[:3], rows[3:], torch.arange(3), torch.arange(3), negatives=negatives)
