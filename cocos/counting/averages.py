@@ -40,7 +40,7 @@ DRAWN_LABELS = {
 def arrays(
     records: Mapping[str, Sequence[Mapping[str, Tensor]]], sizes: Mapping[str, Sequence[int]] | None = None
 ) -> dict[str, np.ndarray]:
-    """Statistics by their names, (direction, batch, query, ...), NaN where a batch has fewer queries than the largest.
+    """Return statistics by name, (direction, batch, query, ...), NaN if a batch has fewer queries than the largest.
 
     Args:
         records: direction -> one entry a batch, or a stack of batches -> statistic -> (queries of all of them, ...).
@@ -48,115 +48,102 @@ def arrays(
     """
     if sizes is None:
         sizes = {name: [len(next(iter(entry.values()))) for entry in entries] for name, entries in records.items()}
-    batches, width = max(map(len, sizes.values())), max(map(max, sizes.values()))
-    there = np.zeros((len(records), batches, width), dtype=bool)
+    exists = np.zeros((len(records), max(map(len, sizes.values())), max(map(max, sizes.values()))), dtype=bool)
     for d, of_direction in enumerate(sizes.values()):
-        there[d, : len(of_direction)] = np.arange(width) < np.asarray(of_direction)[:, None]
-    full, found = bool(there.all()), {}
+        exists[d, : len(of_direction)] = np.arange(exists.shape[2]) < np.asarray(of_direction)[:, None]
+    values = {}
     for name in next(iter(records.values()))[0]:
         flat = np.concatenate([entry[name].cpu().numpy() for entries in records.values() for entry in entries])
-        if full:
-            found[name] = flat.astype(np.float64).reshape(*there.shape, *flat.shape[1:])
-        else:
-            found[name] = np.full((*there.shape, *flat.shape[1:]), np.nan)
-            found[name][there] = flat
-    return found
+        values[name] = np.full((*exists.shape, *flat.shape[1:]), np.nan)
+        values[name][exists] = flat
+    return values
 
 
 def known(values: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """The arrays of a count with NaN for all statistics by the unit of the loss where it is unknown in any batch."""
+    """Return the arrays of a count with NaN for all statistics by the unit of the loss if any batch lacks it."""
     if "contributing" not in values or not np.isnan(values["contributing"][present(values)]).any():
         return dict(values)
     return dict(values) | {name: np.full(values[name].shape, np.nan) for name in BY_SHARE if name in values}
 
 
 def present(values: Mapping[str, np.ndarray]) -> np.ndarray:
-    """Which places of the arrays are those of a query, where a batch may have fewer than the largest one.
-
-    Where the number of negatives is not among the arrays, it is a place with any value.
-    """
+    """Return a mask of the entries with a query: a batch may have fewer than the largest one."""
     if "negatives" in values:
         return ~np.isnan(values["negatives"])
-    some = ("contributing",) if "contributing" in values else tuple(values)
-    return np.logical_or.reduce([~np.isnan(values[name]) for name in some])
+    names = ("contributing",) if "contributing" in values else tuple(values)
+    return np.logical_or.reduce([~np.isnan(values[name]) for name in names])
 
 
 def of_batches(values: Mapping[str, np.ndarray], axis: int | tuple[int, ...]) -> dict[str, np.ndarray]:
-    """Every number of `STATISTICS` over some axes of queries; NaN where it is a mean of no query.
+    """Return every number of `STATISTICS` over some axes of queries; NaN for a mean of no query.
 
     Args:
         values: statistics of the queries by their names in a Dataset (`Statistic.variable`).
         axis: of the queries.
     """
-    there, found = present(values), {}
-    unknown = "contributing" in values and np.isnan(values["contributing"][there]).any()
+    exists, numbers = present(values), {}
+    unknown = "contributing" in values and np.isnan(values["contributing"][exists]).any()
     if "pull" in values:
-        largest = np.max(values["pull"], where=there & np.isfinite(values["pull"]), initial=0.0)
+        largest = np.max(values["pull"], where=exists & np.isfinite(values["pull"]), initial=0.0)
         values = {**values, "pull": values["pull"] / (largest or 1)}  # so that no sum overflows
     for statistic in STATISTICS:
         own = values.get(statistic.variable)
-        if own is None:
-            continue
-        for number in statistic.numbers:
+        for number in statistic.numbers if own is not None else ():
             if number.by and number.by not in values and number.value is not None:
                 continue  # its denominator was not computed
-            found[number.name] = _average(number, own, there, values, axis)
+            numbers[number.name] = _average(number, own, exists, values, axis)
             if number.how == "sum" and statistic.by_unit and unknown:
-                found[number.name] = np.full(np.shape(found[number.name]), np.nan)
-    return found
+                numbers[number.name] = np.full(np.shape(numbers[number.name]), np.nan)
+    return numbers
 
 
 def _average(
-    number: Number, own: np.ndarray, there: np.ndarray, values: Mapping[str, np.ndarray], axis: int | tuple[int, ...]
+    number: Number, own: np.ndarray, exists: np.ndarray, values: Mapping[str, np.ndarray], axis: int | tuple[int, ...]
 ) -> np.ndarray:
-    """One number of the queries that are there, from the values of its statistic."""
-    where, chosen = there & ~np.isnan(own), None if number.value is None else own == number.value
+    """Return one number of the queries that exist, from the values of its statistic."""
+    where, chosen = exists & ~np.isnan(own), None if number.value is None else own == number.value
     if number.how == "sum":
         return (np.where(where, own, 0) if chosen is None else chosen).sum(axis=axis)
-    if number.by in values:  # older results have means over the queries, which they keep
+    if number.by in values:  # without the statistic it is a mean over the queries
         weight = np.where(where, values[number.by], 0)
         parts = np.where(chosen, weight, 0) if chosen is not None else np.where(where, own * weight, 0)
         return ratio(parts.sum(axis=axis), weight.sum(axis=axis))
-    over = {"all": there, "any": own > 0, "pushed": values.get("effective_per_query", own) > 0}[number.over]
+    over = {"all": exists, "any": own > 0, "pushed": values.get("effective_per_query", own) > 0}[number.over]
     return mean(own if chosen is None else np.where(np.isnan(own), np.nan, chosen), over, axis)
 
 
 def mean(values: np.ndarray, where: np.ndarray, axis: int | tuple[int, ...]) -> np.ndarray:
-    """Mean of the values that are known in a mask, NaN where there is none."""
+    """Return the mean of the values that are not NaN in a mask; NaN without any."""
     where = where & ~np.isnan(values)
     return ratio(np.where(where, values, 0).sum(axis=axis), where.sum(axis=axis))
 
 
 def ratio(part: np.ndarray, whole: np.ndarray) -> np.ndarray:
-    """Quotients; NaN where the whole is not above 0."""
+    """Return quotients; NaN if the whole is not above 0."""
     return np.divide(part, whole, out=np.full(np.shape(part), np.nan), where=np.asarray(whole) > 0)
-
-
-def deviation(values: np.ndarray) -> float | None:
-    """Population deviation of the values that are known; None where there are fewer than two."""
-    found = values[np.isfinite(values)].astype(np.float64)
-    return float(found.std()) if len(found) > 1 else None
 
 
 def entry(
     whole: float, batches: np.ndarray, full: np.ndarray | slice = slice(None), *, standard: bool = True
 ) -> dict[str, float | None]:
-    """Mean and deviation of one number, as a JSON document has them; None where they are not known.
+    """Return mean and standard deviation of one number, as in a JSON document; None if unknown.
 
     Args:
         whole: the number over all queries.
         batches: (batches,) the number of each.
         full: (batches,) bool; without it all are.
-        standard: the deviation is that of the full batches; otherwise both are over all batches, as published.
+        standard: the deviation is over the full batches; otherwise both are over all batches, as published.
     """
+    values = (batches[full] if standard else batches).astype(np.float64)
+    values = values[np.isfinite(values)]
     if standard:
-        return {"mean": float(whole) if np.isfinite(whole) else None, "std": deviation(batches[full])}
-    found = batches[np.isfinite(batches)].astype(np.float64)
-    return {"mean": float(found.mean()), "std": float(found.std())} if len(found) else {"mean": None, "std": None}
+        deviation = float(values.std()) if len(values) > 1 else None
+        return {"mean": float(whole) if np.isfinite(whole) else None, "std": deviation}
+    return {"mean": float(values.mean()), "std": float(values.std())} if len(values) else {"mean": None, "std": None}
 
 
 def full_batches(data: xr.Dataset) -> np.ndarray:
-    """Which batches hold as many rows as were asked for, (batch,); all of them where none does.
+    """Return a mask of the batches with the requested number of rows, (batch,); all if none has.
 
     A batch of pairs is as large as its larger side; the candidates of other batches are not counted.
     """
@@ -177,19 +164,18 @@ def variables(
         labels: name -> long name and units; None: those of `STATISTICS`.
     """
     if labels is None:
-        labels = {each.variable: each.about for each in STATISTICS} | {
-            key: each.about for key, each in BATCH_NUMBERS.items()
-        }
+        labels = {statistic.variable: statistic.about for statistic in STATISTICS}
+        labels |= {name: number.about for name, number in BATCH_NUMBERS.items()}
     labels = {"negatives": BY_NAME["negatives"].about, **DRAWN_LABELS, **labels}
-    made: dict[str, tuple] = {
+    variables: dict[str, tuple] = {
         name: (QUERY_DIMS[: array.ndim] if array.ndim > 1 else "batch", array, *labels.get(name, ()))
         for name, array in values.items()
     }
-    _, batches, width = next(each.shape[:3] for each in values.values() if each.ndim > 2)
-    made["direction"] = ("direction", list(directions))
-    made["batch"] = ("batch", range(batches), "training batch")
-    made["query"] = ("query", range(width), "index in the batch")
-    return made
+    _, batches, width = next(array.shape[:3] for array in values.values() if array.ndim > 2)
+    variables["direction"] = ("direction", list(directions))
+    variables["batch"] = ("batch", range(batches), "training batch")
+    variables["query"] = ("query", range(width), "index in the batch")
+    return variables
 
 
 def of_records(
@@ -216,13 +202,13 @@ def of_records(
         the largest one. Per batch, dims (direction, batch): the entries of the published tables. With the dimension
         `mark` or `source` in front, the numbers of marked candidates and of each source.
     """
-    found = known(arrays(records, sizes))
+    statistics = known(arrays(records, sizes))
     kinds, sources = (
-        {name: np.ascontiguousarray(np.moveaxis(found.pop(name), -1, 0)) for name in names if name in found}
+        {name: np.ascontiguousarray(np.moveaxis(statistics.pop(name), -1, 0)) for name in names if name in statistics}
         for names in (MARKED_LABELS, SOURCE_STATISTICS)
     )
-    called = {each.name: each.variable for each in STATISTICS} | {name: name for name in DRAWN_LABELS}
-    values = {called.get(name, f"{name}_per_query"): array for name, array in found.items()}
+    names = {statistic.name: statistic.variable for statistic in STATISTICS} | {name: name for name in DRAWN_LABELS}
+    values = {names.get(name, f"{name}_per_query"): array for name, array in statistics.items()}
     values |= of_batches(values, 2)
     if zero_when_idle and "eq7_mean" in values:
         values["eq7_mean"] = np.nan_to_num(values["eq7_mean"], nan=0.0)
@@ -230,20 +216,20 @@ def of_records(
     values["same_group_pairs"] = np.asarray(same_group_pairs, dtype=np.int64)
     if repeated is not None:
         values["repeated"] = np.asarray([repeated[name] for name in records], dtype=np.int64)
-    made = variables(values, list(records))
+    labelled = variables(values, list(records))
     if kinds:
         parts = marked_parts(kinds, values["negatives"], values["negative_push"], -1)
         dims = ("mark", *QUERY_DIMS)
-        made["mark"] = ("mark", list(marks), "mark on candidates")
-        made |= {name: (dims, kinds[name], *about) for name, about in MARKED_LABELS.items()}
-        made |= {each.name: (dims[:3], parts[each.name], *each.about) for each in MARKED_PARTS.values()}
+        labelled["mark"] = ("mark", list(marks), "mark on candidates")
+        labelled |= {name: (dims, kinds[name], *about) for name, about in MARKED_LABELS.items()}
+        labelled |= {part.name: (dims[:3], parts[part.name], *part.about) for part in MARKED_PARTS.values()}
     if sources:
-        there = np.nansum(sources["source_negatives"], axis=(1, 2, 3)) > 0
-        some = [name for name, any_ in zip(SOURCES, there, strict=True) if any_]
-        made["source"] = ("source", some, "source of the candidates")
+        used = np.nansum(sources["source_negatives"], axis=(1, 2, 3)) > 0
+        labels = [name for name, is_used in zip(SOURCES, used, strict=True) if is_used]
+        labelled["source"] = ("source", labels, "source of the candidates")
         dims = ("source", *QUERY_DIMS)
-        made |= {each.name: (dims, sources[each.name][there], *each.about) for each in OF_SOURCES}
-    return made
+        labelled |= {row.name: (dims, sources[row.name][used], *row.about) for row in OF_SOURCES}
+    return labelled
 
 
 def marked_parts(
@@ -258,12 +244,12 @@ def marked_parts(
         axis: of the queries, counted from the last one.
     """
     marked, *pushed = (values[name] for name in MARKED_LABELS)
-    found = []
-    for own, whole in ((marked, negatives), *((each * push, push) for each in pushed)):
-        there = np.where(np.isnan(own), 0, np.broadcast_to(whole, own.shape))
-        found.append(ratio(np.nansum(own, axis=axis), there.sum(axis=axis)))
-    names = [each.name for each in MARKED_PARTS.values()]
-    return dict(zip(names, [*found, ratio(found[1], found[0])], strict=True))
+    ratios = []
+    for own, whole in ((marked, negatives), *((part * push, push) for part in pushed)):
+        total = np.where(np.isnan(own), 0, np.broadcast_to(whole, own.shape)).sum(axis=axis)
+        ratios.append(ratio(np.nansum(own, axis=axis), total))
+    names = [part.name for part in MARKED_PARTS.values()]
+    return dict(zip(names, [*ratios, ratio(ratios[1], ratios[0])], strict=True))
 
 
 def of_directions(data: xr.Dataset) -> dict[str, dict]:
@@ -275,60 +261,57 @@ def of_directions(data: xr.Dataset) -> dict[str, dict]:
 
 
 def direction_entry(one: xr.Dataset, full: np.ndarray, standard: bool) -> dict:
-    """Entries of one direction: name -> mean and deviation, and whole numbers."""
-    values = {str(name): one[name].values for name in one if one[name].ndim == 2}
-    over = of_batches(values, (0, 1))
-    made: dict[str, Any] = {}
+    """Return the entries of one direction: name -> mean and standard deviation, and integers."""
+    over = of_batches({str(name): one[name].values for name in one if one[name].ndim == 2}, (0, 1))
+    entries: dict[str, Any] = {}
     for name, number in BATCH_NUMBERS.items():
         if name in one:
             batches = one[name].values
             whole = float(batches[full].mean() if number.how == "sum" else over[name])
-            made[name] = entry(whole, batches, full, standard=standard)
-    made |= {key: made.get(key) for key in ("n90", "pushed_positives")}
-    known = bool(one["idle"].notnull().all())
-    made["queries"] = int(one["queries"].sum())
-    made["active_queries"] = int((one["contributing"] > 0).sum()) if known else None
-    made["negatives"] = {"mean": float(one["negatives"].mean()), "std": None}
-    made["batch_queries"] = float(one["queries"].values[full].mean())
-    made["batches_without_active_queries"] = int((one["idle"] == one["queries"]).sum()) if known else None
-    made |= {key: int(one[key].sum()) for key in ("uncertain", "relative_uncertain", "repeated") if key in one}
-    made |= {"marks": _of_marks(one, full, standard)} if "mark" in one.dims else {}
-    return made | ({"sources": _of_sources(one, full, standard)} if "source" in one.dims else {})
+            entries[name] = entry(whole, batches, full, standard=standard)
+    has_unit = bool(one["idle"].notnull().all())
+    entries |= {key: entries.get(key) for key in ("n90", "pushed_positives")}
+    entries["queries"] = int(one["queries"].sum())
+    entries["active_queries"] = int((one["contributing"] > 0).sum()) if has_unit else None
+    entries["negatives"] = {"mean": float(one["negatives"].mean()), "std": None}
+    entries["batch_queries"] = float(one["queries"].values[full].mean())
+    entries["batches_without_active_queries"] = int((one["idle"] == one["queries"]).sum()) if has_unit else None
+    entries |= {key: int(one[key].sum()) for key in ("uncertain", "relative_uncertain", "repeated") if key in one}
+    entries |= {"marks": _of_marks(one, full, standard)} if "mark" in one.dims else {}
+    return entries | ({"sources": _of_sources(one, full, standard)} if "source" in one.dims else {})
 
 
 def _of_marks(one: xr.Dataset, full: np.ndarray, standard: bool) -> dict:
-    """Label of a mark -> number -> mean and deviation of one direction; the means are ratios of sums."""
+    """Return label of a mark -> number -> mean and standard deviation; the means are ratios of sums."""
     values = {name: one[name].transpose("mark", "batch", "query").values for name in MARKED_LABELS}
-    push = one["negative_push" if "negative_push" in one else "push"]  # which older files have
-    over = marked_parts(values, one["negatives"].values, push.values, (-2, -1))
-    made: dict[str, dict[str, Any]] = {}
-    for place, label in enumerate(map(str, one["mark"].values)):
-        made[label] = {
-            key: entry(over[each.name][place], one[each.name].isel(mark=place).values, full, standard=standard)
-            for key, each in MARKED_PARTS.items()
+    over = marked_parts(values, one["negatives"].values, one["negative_push"].values, (-2, -1))
+    entries: dict[str, dict[str, Any]] = {}
+    for k, label in enumerate(map(str, one["mark"].values)):
+        entries[label] = {
+            key: entry(over[part.name][k], one[part.name].isel(mark=k).values, full, standard=standard)
+            for key, part in MARKED_PARTS.items()
         }
-        made[label]["queries"] = int((values["marked_negatives"][place] > 0).sum())
-    return made
+        entries[label]["queries"] = int((values["marked_negatives"][k] > 0).sum())
+    return entries
 
 
 def _of_sources(one: xr.Dataset, full: np.ndarray, standard: bool) -> dict:
-    """Source -> number -> mean and deviation of one direction; `push` is the part of the summed push."""
+    """Return source -> number -> mean and standard deviation; `push` is the part of the summed push."""
     values = {name: one[name].transpose("source", "batch", "query").values for name in SOURCE_STATISTICS}
     total = np.nansum(values["source_push"], axis=0).sum(axis=1)
-    made: dict[str, dict] = {}
-    for place, label in enumerate(map(str, one["source"].values)):
-        own = {name: array[place] for name, array in values.items()}
-        if not np.nansum(own["source_negatives"]):
+    entries: dict[str, dict] = {}
+    for k, label in enumerate(map(str, one["source"].values)):
+        if not np.nansum(values["source_negatives"][k]):
             continue
-        known, push = ~np.isnan(own["source_negatives"]), np.nansum(own["source_push"], axis=1)
-        made[label] = {}
+        exists, push = ~np.isnan(values["source_negatives"][k]), np.nansum(values["source_push"][k], axis=1)
+        entries[label] = {}
         for statistic in OF_SOURCES:
             if statistic.name == "source_push":
                 whole, batches = ratio(push.sum(), total.sum()), ratio(push, total)
             else:
-                whole, batches = (mean(own[statistic.name], known, axis) for axis in ((0, 1), 1))
-            made[label][statistic.numbers[0].name] = entry(float(whole), batches, full, standard=standard)
-    return made
+                whole, batches = (mean(values[statistic.name][k], exists, axis) for axis in ((0, 1), 1))
+            entries[label][statistic.numbers[0].name] = entry(float(whole), batches, full, standard=standard)
+    return entries
 
 
 def drawn(data: xr.Dataset, full: np.ndarray) -> dict:

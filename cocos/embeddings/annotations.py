@@ -17,9 +17,7 @@ Picture = npt.NDArray[np.uint8]  # (height, width, 3)
 Pictures = Picture | tuple[str, ...]  # (N, height, width, 3) uint8, or N paths; an empty path is no picture
 
 READ_AS_LABELLED = "query and candidate are the same rows and groups: read as a labelled set (embeddings=, labels=)"
-EACH_ITS_OWN_POSITIVE = (
-    "query and candidate are the same rows, no two in one group: each is the only positive of itself"
-)
+EACH_ITS_OWN_POSITIVE = "query and candidate are equal, no two rows in one group: each is the only positive of itself"
 
 
 @dataclass(frozen=True, eq=False)

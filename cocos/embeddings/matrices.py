@@ -35,8 +35,7 @@ def npy_header(stream: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any]]
     """Read the header of a .npy stream: shape, whether columns come first, dtype."""
     version = np.lib.format.read_magic(stream)
     read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-    shape, fortran, dtype = read(stream)
-    return shape, fortran, dtype
+    return read(stream)
 
 
 def norms_and_projections(values: Tensor) -> tuple[Tensor, Tensor]:
