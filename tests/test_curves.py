@@ -68,9 +68,10 @@ def both(monkeypatch, measure, *arguments, **options):
 
 def cut(monkeypatch, small):
     """Parts, and stretches of lines, of a few rows; where they are small, each direction with a view of its own."""
-    monkeypatch.setattr("cocos.engine.parts.PART_STEP", 2)
+    monkeypatch.setattr("cocos.engine.tiles.PART_STEP", 2)
     monkeypatch.setattr(lines, "WEIGHED_AT_ONCE", 70)
     if small:
+        monkeypatch.setattr("cocos.engine.tiles.WHOLE_SCORES", 300)
         for module in ("cocos.measures.shared.prepared", "cocos.engine.readers.lines"):
             monkeypatch.setattr(f"{module}.LINES_TILE", 300)
 

@@ -17,8 +17,7 @@ from cocos import engine, losses
 from cocos.base.errors import InputError
 from cocos.embeddings import Embeddings
 from cocos.embeddings.sampling import Batch
-from cocos.engine import readers, sweep
-from cocos.engine.kernel import structs
+from cocos.engine import native, readers, sweep
 
 TILE = (96, 112)  # divides none of the inputs
 HARD = ("random", "clustered", "near duplicates", "exact duplicates", "collapsed", "nearly collapsed", "ascending",
@@ -35,7 +34,7 @@ KERNELS = ("compiled", "plain")
 def kernel(request, monkeypatch):
     """Switch the compiled kernel off if a test asks for the plain one."""
     if request.param == "plain":
-        monkeypatch.setattr(structs, "loaded", lambda: None)
+        monkeypatch.setattr(native, "library", lambda: None)
 
 
 def make(name, **parameters):

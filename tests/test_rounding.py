@@ -106,12 +106,12 @@ def test_squared_distances_and_their_roots(width):
                 computed = float(np.sqrt(np.float32(max(0.0, -each))))
                 off = float(abs(Fraction(computed) - length))
                 for score in (computed, -float(length)):
-                    most_root = max(most_root, off / float(bounds.distance(bound, score)))
+                    most_root = max(most_root, off / float(bounds.distance(bound, score, "float32")))
     reached(most, 0.005 if width < 128 else 0.1)
     assert most_root <= 1
 
 
-def test_ends_are_rounded_outward_and_by_no_more_than_one_step():
+def test_ends_are_rounded_outward():
     generator = torch.Generator().manual_seed(0)
     some = torch.randn(4096, generator=generator, dtype=torch.float64)
     edges = torch.tensor(
@@ -133,16 +133,37 @@ def test_ends_are_rounded_outward_and_by_no_more_than_one_step():
         dtype=torch.float64,
     )
     for values in (some, some * 1e-42, some.float().double(), edges):
-        low, high = (bounds.rounded(values, to) for to in (-math.inf, math.inf))
-        assert (low.double() <= values).all() and (high.double() >= values).all()
-        assert (torch.nextafter(low, torch.tensor(math.inf)).double() > values).all()
-        assert (torch.nextafter(high, torch.tensor(-math.inf)).double() < values).all()
         ends = bounds.outward(values, 1e-12)
         for value, below, above in zip(values.tolist(), *(end.double().tolist() for end in ends), strict=True):
             assert below == -math.inf or Fraction(below) <= Fraction(value) - Fraction(1e-12)
             assert above == math.inf or Fraction(above) >= Fraction(value) + Fraction(1e-12)
-    level = torch.tensor([math.inf, -math.inf], dtype=torch.float64)
-    assert all(torch.equal(end, level.float()) for end in bounds.outward(level, torch.tensor([math.inf, 1.0])))
+    low, high = bounds.outward(torch.tensor([math.inf, -math.inf], dtype=torch.float64), 1.0)
+    assert (low[0] > 3e38) and (high[0] == math.inf) and (low[1] == -math.inf) and (high[1] < -3e38)
+
+
+def test_kernel_exponential_is_within_bound():
+    text = (Path(cocos.__file__).parent / "engine" / "kernel" / "tile.c").read_text()
+    first, *terms = map(np.float32, re.findall(r"p = (?:p \* f \+ )?(\d\.\d+e[+-]\d+)f", text))
+    exponent = np.linspace(-0.5, 0.5, 2**22 + 1, dtype=np.float32)
+    for fused in (False, True):  # with and without fused multiply-adds
+        power = np.full_like(exponent, first)
+        for term in terms:
+            power = (
+                (power * exponent.astype(np.float64) + term).astype(np.float32) if fused else power * exponent + term
+            )
+        reached(float(np.abs(power / np.exp2(exponent.astype(np.float64)) - 1).max()) / bounds.EXP2, 0.4)
+
+
+@pytest.mark.parametrize("temperature", [1.0, 0.05, 0.01])
+def test_sigmoid_error_is_within_bound(temperature):
+    score = torch.linspace(-1, 1, 2**16 + 1)
+    nats, scale, largest = 1 / temperature, math.log2(math.e) / temperature, 0.0
+    for bias in (0.3, 0.0, -10.0):
+        power = (torch.nn.functional.logsigmoid(score * nats + bias) * math.log2(math.e)).exp2()
+        true = torch.nn.functional.logsigmoid(score.double() * nats + bias)
+        error = (power.double().log() - true)[true > -80].abs().max().item()
+        largest = max(largest, error / bounds.sigmoid(scale + abs(bias) * math.log2(math.e)))
+    reached(largest, 0.02)
 
 
 @pytest.mark.parametrize("unit", [False, True])

@@ -17,10 +17,8 @@ from torch import Tensor
 
 __all__ = [
     "EXP2",
-    "LOG2",
     "TIE_WIDTH",
     "UNITS",
-    "bin_place",
     "clamped",
     "distance",
     "equal",
@@ -29,10 +27,9 @@ __all__ = [
     "exponential",
     "gamma",
     "log_sum",
+    "lowered",
     "outward",
     "product",
-    "room",
-    "rounded",
     "sigmoid",
     "squared_distance",
     "ties",
@@ -49,8 +46,6 @@ UNITS = {
 # polynomial: 2.37e-7 over every float32 number of [1/32, 1/2] and [-1/2, -1/32], 2.15e-7 with fused multiply-adds;
 # tests/test_rounding.py checks four million numbers.
 EXP2 = 2.0**-22
-# Relative error of a float32 log2: CUDA's log2f 1 ulp, SLEEF's 1.0 ulp, libm's below 2 ulp.
-LOG2 = 2.0**-22
 # Largest difference of two float64 scores of unit vectors that counts as a tie: a convention, see `ties`.
 TIE_WIDTH = 1e-12
 # Unit roundoff of float64 and of float32, to nearest (IEEE 754).
@@ -143,7 +138,7 @@ def squared_distance(width: int, name: str, left: float, right: float, deep: int
     return relative * (left + right) ** 2 + (width + 2) * smallest * (1 + left + right) ** 2
 
 
-def distance(square: float, score: Tensor | float) -> Tensor:
+def distance(square: float, score: Tensor | float, name: str) -> Tensor:
     r"""Bound the error of a distance whose square may be off by `square`, near a distance of `score`.
 
     :math:`|\hat r - r| = |\hat r^2 - r^2| / (\hat r + r)` is at most square / |score|, whichever of the two the score
@@ -154,35 +149,29 @@ def distance(square: float, score: Tensor | float) -> Tensor:
     Args:
         square: error of the square, from `squared_distance`.
         score: distances, or scores, which are negated distances.
+        name: one of `UNITS`.
     """
     size = torch.as_tensor(score, dtype=torch.float64).abs()
-    return (square / size.clamp(min=2.0**-1000)).clamp(max=square**0.5) + 2 * _SINGLE * size
-
-
-def rounded(values: Tensor, to: float, dtype: torch.dtype = torch.float32) -> Tensor:
-    """Convert float64 values to another dtype, rounding toward `to`, which is -inf or +inf."""
-    near = values.to(dtype)
-    beyond = near.double() > values if to < 0 else near.double() < values
-    return torch.where(beyond, _stepped(near, to), near)
-
-
-def _stepped(values: Tensor, to: float) -> Tensor:
-    return torch.nextafter(values, torch.full_like(values, to))
+    return (square / size.clamp(min=2.0**-1000)).clamp(max=square**0.5) + 2 * UNITS[name][0] * size
 
 
 def outward(level: Tensor, width: Tensor | float, dtype: torch.dtype = torch.float32) -> tuple[Tensor, Tensor]:
     """Ends (low, high) of the undecided scores: up to `low` certainly not above the level, beyond `high` above.
 
-    The float64 sum rounds once, for which one step outward makes up; `rounded` adds no error of its own.
+    The sum in float64 and its conversion round to nearest, for both of which one step outward makes up.
 
     Args:
-        level: float64; an infinite level has infinite ends.
+        level: float64; an infinite level has ends beyond all finite numbers.
         width: how far a computed score may be from the true one, including ties.
         dtype: dtype of the scores that are compared.
     """
-    low, high = (rounded(_stepped(level + to * width, to * torch.inf), to * torch.inf, dtype) for to in (-1, 1))
-    finite, infinite = level.isfinite(), level.to(dtype)
-    return torch.where(finite, low, infinite), torch.where(finite, high, infinite)
+    return lowered(level - width, dtype), -lowered(-level - width, dtype)
+
+
+def lowered(values: Tensor, dtype: torch.dtype) -> Tensor:
+    """Convert float64 values to the largest numbers of a dtype below their nearest ones, so to numbers below them."""
+    nearest = values.to(dtype)
+    return torch.nextafter(nearest, torch.full_like(nearest, -torch.inf))
 
 
 def exponential(size: float, span: float = 126.0) -> float:
@@ -198,6 +187,19 @@ def exponential(size: float, span: float = 126.0) -> float:
     """
     exponent = gamma(2, _SINGLE) * size + _SINGLE * (min(span, 126.0) + 2)
     return math.log(2) * exponent + _logarithmic(EXP2)
+
+
+def sigmoid(size: float) -> float:
+    r"""Logarithmic error of a float32 sigmoid as a power of two, for an exact float32 score.
+
+    Scale and bias round, and so do their product and sum, :math:`\gamma_4` of the exponent. The logarithm of the
+    sigmoid, two library functions and a sum (6 u), a product and a difference are never larger than exponent and
+    reference; the power of the result errs by `EXP2`.
+
+    Args:
+        size: largest |exponent|, of two.
+    """
+    return math.log(2) * gamma(12, _SINGLE) * (size + 16) + _logarithmic(EXP2)
 
 
 def total(short: int, long: int) -> float:
@@ -223,24 +225,6 @@ def log_sum(bound: Tensor | float, nats: float, size: float, short: int, long: i
     nats \cdot bound}`; `exponential` and `total` add.
     """
     return bound * nats + exponential(size) + total(short, long)
-
-
-def room(bound: Tensor | float, nats: float, error: Tensor | float, largest: float) -> Tensor | float:
-    r"""Amount by which a limit must be lowered to drop no negative that may count in the end, in units of score.
-
-    A negative counts if nats · s > ln S + ln eps. The partial sum P is part of S, and known within :math:`e^{\pm
-    error}`, so its logarithm is too large by at most `error`. Dividing by nats, and adding `bound` for the score of the
-    tile itself, gives the amount. Forming the limit in float32 (log2 of the rounded sum, the offset, the scale, two
-    subtractions) rounds at most eight times by a relative u, in terms no larger than twice `largest`.
-
-    Args:
-        bound: error of a score.
-        nats: factor of the scores.
-        error: logarithmic error of the partial sums.
-        largest: largest |log2| of a sum, and largest |offset|.
-    """
-    formed = (LOG2 + gamma(8, _SINGLE)) * 2 * largest * math.log(2)
-    return bound * (1 + gamma(4, _SINGLE)) + (error + formed) / nats
 
 
 def exact_dot(width: int) -> float:
@@ -283,23 +267,3 @@ def equal(bound: float, nats: float, number: int) -> float:
     """
     rounded = gamma(number + 8, _DOUBLE) + 8 * 2.0**11 * _DOUBLE
     return max(1e-11, math.expm1(min(700.0, 2 * bound * nats)) + rounded)
-
-
-def sigmoid(bound: float, nats: float, size: float) -> float:
-    r"""Logarithmic error of a float32 sigmoid :math:`1 / (1 + 2^{-z})`, z = scale times (score - level).
-
-    :math:`|d \ln \sigma(z) / dz| \le \ln 2`, so an error of the exponent carries over at most unchanged: of the score
-    and the level, of the level's float32 value (u |level|, part of `size`), and of the exponential; then an addition
-    and a quotient round.
-
-    Args:
-        bound: error of a score, including that of the level.
-        nats: 1 / temperature.
-        size: largest exponent of two, scale times (|score| + |level|).
-    """
-    return bound * nats + exponential(2 * size) + _logarithmic(gamma(2, _SINGLE))
-
-
-def bin_place(bins: int) -> float:
-    """Error of (score - low) / width in float32, in bins: difference, inverse width and product round."""
-    return gamma(3, _SINGLE) * bins

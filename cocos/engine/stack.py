@@ -64,14 +64,15 @@ def view(
     own = _Own.of(embeddings, index, offsets, paired=paired, apart=paired and same_group == "negative")
     origin = None
     if metric in {"euclidean", "squared_euclidean"}:
+        product = "float64"  # a distance of two near rows is a small difference of large squares
+    if metric in {"euclidean", "squared_euclidean"}:
         wide = torch.promote_types(embeddings.candidate.dtype, torch.float32)
         origin = embeddings.candidate.mean(dim=0, dtype=wide)
     orders = [each[place] for each, place in zip(index, own.place, strict=True)]
-    only = None if embeddings.shared and not paired else own.only()
-    norms, dots = _norms(embeddings, orders, origin, only)
     sides = []
     for k, (name, matrix) in enumerate(zip(SIDE_NAMES, matrices, strict=True)):
-        order, norm, unit = orders[k], norms[k], name in similarities.NORMALISED_SIDES.get(metric, ())
+        order, unit = orders[k], name in similarities.NORMALISED_SIDES.get(metric, ())
+        norm = exact.lengths(matrix, order, origin)
         if unit and not norm.min() > 0:
             similarities.check(embeddings, metric)
         partner = own.partner[k] if own.partner and not (k and batches[0].extra) else None
@@ -80,9 +81,6 @@ def view(
     shared, rows, columns = embeddings.shared, *offsets
     made = View((sides[0], sides[1]), rows, columns, metric, two, shared, product, embeddings, origin)
     _refuse_out_of_range(made)
-    if dots is not None and only is not None and not any(side.extreme for side in made.sides):
-        score = made.sides[1].divided(made.sides[0].divided(dots, slice(None)), only)
-        made._scored[0, 0, len(only)] = (torch.arange(len(only), device=only.device), only, score)
     return made
 
 
@@ -94,46 +92,6 @@ def _on_sphere(embeddings: Embeddings) -> Embeddings:
         for rows in (embeddings.query, embeddings.candidate)
     )
     return embeddings.with_rows(query, candidate)
-
-
-def _norms(
-    embeddings: Embeddings, orders: list[Tensor], origin: Tensor | None, only: Tensor | None
-) -> tuple[list[Tensor], Tensor | None]:
-    """Compute norms, (n,) float64 a side, and the product of each query with its only positive if one read gives both.
-
-    Where batches cover most of the set, both are computed once for all rows in storage order and cached on the
-    embeddings: reading rows in the random order of batches takes three times as long.
-    """
-    matrices = (embeddings.query, embeddings.candidate)
-    if origin is not None:
-        return [exact.lengths(matrix, order, origin) for matrix, order in zip(matrices, orders, strict=True)], None
-    if all(len(matrix) < 2 * len(order) for matrix, order in zip(matrices, orders, strict=True)):
-        groups = (embeddings.query_group, embeddings.candidate_group)
-        norms, dots = embeddings.kept("norms", (*matrices, *groups), lambda *_: _all_norms(embeddings))
-        dots = None if dots is None or only is None else dots[orders[0]]
-        return [norm[order] for norm, order in zip(norms, orders, strict=True)], dots
-    return _norms_of(matrices, orders, only)
-
-
-def _all_norms(embeddings: Embeddings) -> tuple[list[Tensor], Tensor | None]:
-    """Compute norms of all rows, and the dot product of each query with the only candidate of its group."""
-    groups, matrices, only = embeddings.groups, (embeddings.query, embeddings.candidate), None
-    orders = [torch.arange(len(matrix), device=matrix.device) for matrix in matrices]
-    if groups.single and len(groups.query) == len(groups.candidate) == len(groups.queries):  # every group has both
-        only = torch.empty_like(groups.candidate).index_copy_(0, groups.candidate, orders[1].cpu())[groups.query]
-        only = only.to(orders[0].device)
-    return _norms_of(matrices, orders, only)
-
-
-def _norms_of(
-    matrices: tuple[Tensor, Tensor], orders: list[Tensor], only: Tensor | None
-) -> tuple[list[Tensor], Tensor | None]:
-    """Compute `_norms` for the given rows."""
-    found = None if only is None else exact.squares(*matrices, orders[0], orders[1][only])
-    if found is None or only is None:
-        return [exact.lengths(matrix, order) for matrix, order in zip(matrices, orders, strict=True)], None
-    dots, left, right = found
-    return [left.sqrt(), torch.empty_like(right).index_copy_(0, only, right.sqrt())], dots
 
 
 def _validated(embeddings: Embeddings, batches, metric: str, product: str) -> list[Batch]:
@@ -171,15 +129,6 @@ class _Own:
     first: tuple[Tensor, Tensor]
     last: tuple[Tensor, Tensor]
     partner: tuple[Tensor, Tensor] | None
-
-    def only(self) -> Tensor | None:
-        """Place of the only positive of each query, (n,), if both sides correspond one to one; else None."""
-        if len(self.place[0]) != len(self.place[1]):
-            return None
-        if self.partner:
-            return self.partner[0]
-        alone = all(bool((last - first == 1).all()) for first, last in zip(self.first, self.last, strict=True))
-        return self.first[0] if alone else None
 
     @classmethod
     def of(cls, embeddings, index: list[Tensor], offsets: list[np.ndarray], *, paired: bool, apart: bool) -> "_Own":

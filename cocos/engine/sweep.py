@@ -7,15 +7,16 @@ part is visited with fresh states, by whichever thread is free, and states are m
 parts. Hence every result is bit-identical for any number of threads.
 """
 
+import contextlib
 import threading
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from cocos.base.errors import InputError
-from cocos.engine import devices, fused
+from cocos.engine import devices
 from cocos.engine.devices import workers
-from cocos.engine.parts import PART_STEP, Part, Tile, parts_of, tiles_of
+from cocos.engine.tiles import PART_STEP, Part, Product, parts_of
 from cocos.engine.view import View
 
 StepProgress = Callable[[int, int], None]
@@ -95,51 +96,30 @@ class _Counter:
 
 
 def _visit(view: View, readers: list, tile: tuple[int, int] | None, counter: _Counter) -> list:
-    """Make one pass for the given readers; return the result or request of each."""
-    parts = parts_of(view, whole_lines=any(getattr(reader, "whole_lines", False) for reader in readers))
-    inside = [reader for reader in readers if fused.serves(view, reader)]
-    rest = [reader for reader in readers if reader not in inside]
-    kernel, free = fused.Pass(view, inside) if inside else None, list[fused.Worker]()
-    counter.begin(sum(map(_steps, parts)) * (bool(inside) + bool(rest)))
+    """Make one pass for the given readers; return the result of each."""
+    whole_rows = any(getattr(reader, "whole_lines", False) for reader in readers)
+    parts, product = parts_of(view, whole_rows=whole_rows), Product(view, tile)
+    counter.begin(sum(_steps(part.rows) for part in parts))
 
-    def seen(part: Part) -> list:
-        states = [reader.start(view) for reader in inside]
-        if kernel:
-            worker = free.pop() if free else kernel.worker()
-            worker.see(part, states, counter)
-            free.append(worker)
-        return states + (_show_tiles(view, rest, tile, part, counter) if rest else [])
+    def show_tiles(part: Part) -> list:
+        states, rows = [reader.start(view) for reader in readers], None
+        for seen in product.tiles(part):
+            for reader, state in zip(readers, states, strict=True):
+                reader.see(state, seen)
+            if seen.rows != rows:
+                counter(_steps(seen.rows))
+            rows = seen.rows
+        return states
 
-    found = _apply_to_each(seen, parts, 1 if devices.ahead(view.device) else workers())
-    whole = next(found)
-    for part, states in zip(parts[1:], found, strict=True):
-        for state, other in zip(whole, states, strict=True):
-            state.merge(other, part)
-    results = {id(reader): reader.done(state) for reader, state in zip(inside + rest, whole, strict=True)}
-    return [results[id(reader)] for reader in readers]
-
-
-def _steps(part: Part | Tile) -> int:
-    return -(-(part.rows.stop - part.rows.start) // PART_STEP)
+    threads = 1 if devices.ahead(view.device) else min(workers(), len(parts))
+    with ThreadPoolExecutor(threads) if threads > 1 else contextlib.nullcontext() as pool:
+        results = pool.map(show_tiles, parts) if pool else map(show_tiles, parts)
+        total = next(results)
+        for part, states in zip(parts[1:], results, strict=True):
+            for state, other in zip(total, states, strict=True):
+                state.merge(other, part)
+    return [reader.done(state) for reader, state in zip(readers, total, strict=True)]
 
 
-def _apply_to_each(work: Callable, items: Sequence, threads: int) -> Iterator:
-    """Apply a function to each item, in order; with several threads, each takes the next item when it is free."""
-    if min(threads, len(items)) < 2:
-        yield from map(work, items)
-        return
-    with ThreadPoolExecutor(threads) as pool:
-        yield from pool.map(work, items)
-
-
-def _show_tiles(view: View, readers: list, tile: tuple[int, int] | None, part: Part, counter: _Counter) -> list:
-    """Show every tile of a part to the readers that PyTorch serves."""
-    stacked = all(getattr(reader, "stacks", False) for reader in readers)
-    states, row = [reader.start(view) for reader in readers], None
-    for seen in tiles_of(view, tile or devices.tile(view.device), part, stacked=stacked):
-        if seen.rows != row:
-            counter(_steps(seen))
-        row = seen.rows
-        for reader, state in zip(readers, states, strict=True):
-            reader.see(state, seen)
-    return states
+def _steps(rows: slice) -> int:
+    return -(-(rows.stop - rows.start) // PART_STEP)

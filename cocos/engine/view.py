@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from cocos.embeddings import Embeddings, similarities
-from cocos.engine import bounds, exact
+from cocos.engine import bounds, devices, exact, native
 
 # Arithmetic of the tiles; see `bounds.UNITS`.
 PRODUCTS = tuple(bounds.UNITS)
@@ -113,6 +113,7 @@ class View:
     embeddings: Embeddings
     origin: Tensor | None
     _scored: dict = field(default_factory=dict, init=False, repr=False)
+    _edges: dict = field(default_factory=dict, init=False, repr=False)
 
     @property
     def blocks(self) -> int:
@@ -164,17 +165,21 @@ class View:
         """Largest difference of two float64 scores that counts as a tie."""
         return bounds.ties(self.width, self.most)
 
-    def bound(self, score: Tensor | float = 0.0, *, deep: int | None = None) -> Tensor | float:
-        """Bound on the difference between a score of the tiles and the true score; for distances, at the given score.
+    @cached_property
+    def compiled(self) -> bool:
+        """Whether the compiled kernel fills and reads the tiles."""
+        return self.product == "float32" and not devices.ahead(self.device) and native.library() is not None
 
-        Args:
-            score: used by distances only.
-            deep: as in `bounds.product`; `fused.deep(view, reader)` gives the value for the tiles of a reader.
-        """
+    def bound(self, score: Tensor | float = 0.0) -> Tensor | float:
+        """Bound on the difference between a score of the tiles and the true one; for distances, at the given score."""
+        return bounds.distance(self._rounding, score, self.product) if self.metric == "euclidean" else self._rounding
+
+    @cached_property
+    def _rounding(self) -> float:
+        """Bound on the error of a product of the tiles: a score, or a squared distance."""
         left, right = (side.longest for side in self.sides)
         error = bounds.squared_distance if self.distances else bounds.product
-        rounding = error(self.width, self.product, left, right, deep)
-        return bounds.distance(rounding, score) if self.metric == "euclidean" else rounding
+        return error(self.width, self.product, left, right, native.constant("deep") if self.compiled else None)
 
     @cached_property
     def matrices(self) -> tuple[Tensor, Tensor]:
@@ -261,21 +266,28 @@ class View:
         return query, other
 
     def scored(self, direction: int, start: int, stop: int) -> tuple[Tensor, Tensor, Tensor]:
-        """`positives` with their float64 scores; cached where they are few."""
-        key, turned = (direction, start, stop), self._scored.get((0, 0, len(self.sides[0])))
-        if direction == 1 and turned and (start, stop) == (0, len(self.sides[1])):
-            if bool((turned[1][1:] > turned[1][:-1]).all()):
-                return turned[1], turned[0], turned[2]
-            order = turned[1].argsort(stable=True)
-            return turned[1][order], turned[0][order], turned[2][order]
-        if key not in self._scored:
+        """`positives` with their float64 scores, (P,) each; those of all queries are kept where they are few."""
+        edges = self._positive_edges(direction)
+        if edges[-1] > CACHED_POSITIVES * (len(edges) - 1):
             query, other = self.positives(direction, start, stop)
-            places = (query + start, other) if direction == 0 else (other, query + start)
-            found = (query, other, self.exact(*places))
-            if len(query) > CACHED_POSITIVES * (stop - start):
-                return found
-            self._scored[key] = found
-        return self._scored[key]
+            pair = (query + start, other)
+            return query, other, self.exact(*pair[:: 1 - 2 * direction])
+        if direction not in self._scored:
+            query, other = self.positives(direction, 0, len(edges) - 1)
+            if direction == 1 and 0 in self._scored and self.sides[1].partner is not None:
+                score = self._scored[0][2][other]
+            else:
+                score = self.exact(*(query, other)[:: 1 - 2 * direction])
+            self._scored[direction] = (query, other, score)
+        query, other, score = (values[edges[start] : edges[stop]] for values in self._scored[direction])
+        return query - start, other, score
+
+    def _positive_edges(self, direction: int) -> np.ndarray:
+        """Number of positives before each query, (n + 1,)."""
+        if direction not in self._edges:
+            number = self.counted(direction).cpu().numpy()
+            self._edges[direction] = np.concatenate([[0], number.cumsum()])
+        return self._edges[direction]
 
     def negatives(self, direction: int) -> Tensor:
         """Number of negatives of each query, (n,) int64."""
@@ -296,9 +308,14 @@ class View:
             number = number - torch.bincount(key, minlength=self.blocks * wide)[mine]
         return number
 
-    def chunks(self, direction: int, width: int = 1) -> Iterator[tuple[int, int]]:
-        """Yield ranges of queries with at most `POSITIVES_AT_ONCE` positives, or cells of `width` per query, each."""
-        number = self.counted(direction).cpu().numpy()
-        most = np.maximum(number, width).cumsum() // POSITIVES_AT_ONCE
-        edges = [0, *(np.flatnonzero(np.diff(most)) + 1).tolist(), len(number)]
-        yield from zip(edges[:-1], edges[1:], strict=True)
+    def chunks(self, direction: int, start: int = 0, stop: int | None = None) -> Iterator[tuple[int, int]]:
+        """Yield ranges of queries, of those from start to stop, with at most `POSITIVES_AT_ONCE` positives each."""
+        edges = self._positive_edges(direction)
+        stop = len(edges) - 1 if stop is None else stop
+        if edges[stop] - edges[start] < POSITIVES_AT_ONCE:
+            yield start, stop
+            return
+        number = np.maximum(np.diff(edges[start : stop + 1]), 1)
+        most = number.cumsum() // POSITIVES_AT_ONCE
+        ends = [start, *(np.flatnonzero(np.diff(most)) + 1 + start).tolist(), stop]
+        yield from zip(ends[:-1], ends[1:], strict=True)

@@ -29,8 +29,8 @@ from cocos.embeddings.sampling import Batch, Plan, read_slice
 from cocos.embeddings.scores import Pairs, Scores
 from cocos.embeddings.similarities import NORMALISED_SIDES
 from cocos.embeddings.stored import Stored
-from cocos.engine import devices, fused, readers
-from cocos.engine.readers.precision_recall import PrecisionRecall
+from cocos.engine import devices, native, readers
+from cocos.engine.readers.curves import PrecisionRecall
 from cocos.engine.readers.ranks import Ranks
 from cocos.measures.health import reports
 from cocos.measures.shared import executors, retrieval
@@ -310,7 +310,7 @@ def _attrs(run: Run, known: bool, found: dict, convention: str) -> dict:
     notes = [each for each in run.findings if each not in run.plan.undrawn]
     if not run.visited:
         notes += [FLOAT32] if run.dtype == "float32" else []
-    elif reason := "" if devices.ahead(run.embeddings.query.device) else fused.kernel_reason():
+    elif reason := "" if devices.ahead(run.embeddings.query.device) else native.reason():
         sentence = f"no compiled kernel, and PyTorch computes the scores several times more slowly: {reason}"
         notes.append(Finding("no kernel", "note", sentence, "reinstall cocos with a C compiler (gcc or clang)"))
     notes += [UNKNOWN_UNIT] if lost else []

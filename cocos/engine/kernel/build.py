@@ -13,12 +13,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 KERNEL_FOLDER = Path(__file__).parent
-KERNEL_SOURCE = KERNEL_FOLDER / "kernel.c"
-# Flags of GCC and Clang; none reorders floating-point operations.
+KERNEL_SOURCES = (KERNEL_FOLDER / "product.c", KERNEL_FOLDER / "tile.c")
+# Flags of GCC and Clang; only sums marked by `omp simd` may be reordered.
 COMPILER_FLAGS = (
     "-O3",
     "-ffp-contract=fast",
     "-fno-math-errno",
+    "-fopenmp-simd",
     "-fno-strict-aliasing",
     "-Wno-psabi",
     "-shared",
@@ -90,7 +91,7 @@ def compile_level(level: Level, folder: Path) -> Path:
     compiler = shlex.split(os.environ.get("CC", "")) or [default]
     path = folder / level.file
     scratch = path.with_suffix(f".{os.getpid()}")
-    command = [*compiler, *COMPILER_FLAGS, *level.flags, "-o", str(scratch), str(KERNEL_SOURCE), "-lm"]
+    command = [*compiler, *COMPILER_FLAGS, *level.flags, "-o", str(scratch), *map(str, KERNEL_SOURCES), "-lm"]
     subprocess.run(command, check=True, capture_output=True, timeout=COMPILER_SECONDS)
     return scratch.replace(path)
 
@@ -99,7 +100,7 @@ def is_current() -> bool:
     """Whether the library beside the sources, if this processor can have one, is newer than they are."""
     levels = processor_levels()[:1]
     paths = [KERNEL_FOLDER / level.file for level in levels]
-    newest = max(path.stat().st_mtime for path in KERNEL_FOLDER.glob("*.[ch]"))
+    newest = max(path.stat().st_mtime for path in KERNEL_SOURCES)
     return all(path.is_file() and path.stat().st_mtime >= newest for path in paths)
 
 

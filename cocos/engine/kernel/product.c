@@ -1,170 +1,150 @@
-/* The matrix product, fused with the primitives: tiles are small enough to be still in the second-level cache when they are
-   read. The factors are packed: TALL rows of the left side, and PANEL rows of the right one, interleaved. */
-#include "kernel.h"
+/* Float32 products of packed rows. The sums are taken over DEEP factors at a time, so that rounding grows with
+   DEEP + d / DEEP, not with d: `bounds.product` has the proof. */
+#include <stdint.h>
+#include <string.h>
+
+#define INLINE static inline __attribute__((always_inline))
+#define TEXT(x) #x
+#ifdef __clang__
+#define UNROLL(x) _Pragma(TEXT(clang loop unroll_count(x)))
+#define SHUFFLE(a, b, ...) __builtin_shufflevector(a, b, __VA_ARGS__)
+#else
+#define UNROLL(x) _Pragma(TEXT(GCC unroll x))
+#define SHUFFLE(a, b, ...) __builtin_shuffle(a, b, (int_vector){__VA_ARGS__})
+#endif
 
 #ifdef __AVX512F__
-#define TALL 8 /* rows of scores in registers, each PANEL wide */
+#define WIDE 16 /* floats in a vector */
+#define TALL 8  /* rows of scores in registers, each PANEL wide */
+#define FIRST_HALVES 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23
+#define SECOND_HALVES 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31
 #else
+#define WIDE 8
 #define TALL 4
+#define FIRST_HALVES 0, 8, 1, 9, 2, 10, 3, 11
+#define SECOND_HALVES 4, 12, 5, 13, 6, 14, 7, 15
 #endif
 #define VECTORS 3
 #define PANEL (VECTORS * WIDE)
-#define DEEP 64 /* factors summed in registers before the sums are added to memory: rounding grows with DEEP + d / DEEP, not
-                   with d */
+#define DEEP 64   /* factors summed in registers before the sums are added to memory */
+#define STRIP 256 /* rows of the left side that stay in the second-level cache */
 
-const int64_t cocos_tall = TALL, cocos_panel = PANEL, cocos_lanes = WIDE, cocos_strip = STRIP, cocos_width = WIDTH, cocos_deep = DEEP;
+typedef float vector __attribute__((vector_size(4 * WIDE), aligned(4)));
+typedef int32_t int_vector __attribute__((vector_size(4 * WIDE), aligned(4)));
 
-/* Interleave the first halves, or the second halves, of two vectors. */
-#if WIDE == 16
-#define FIRST 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23
-#define SECOND 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31
-#else
-#define FIRST 0, 8, 1, 9, 2, 10, 3, 11
-#define SECOND 4, 12, 5, 13, 6, 14, 7, 15
-#endif
-#ifdef __clang__
-#define IN_TURN(a, b, ...) __builtin_shufflevector(a, b, __VA_ARGS__)
-#else
-#define IN_TURN(a, b, ...) __builtin_shuffle(a, b, (vi){__VA_ARGS__})
-#endif
+const int64_t cocos_deep = DEEP, cocos_panel = PANEL, cocos_tall = TALL, cocos_wide = WIDE, cocos_strip = STRIP;
 
-/* Transpose a square of WIDE rows: interleave rows k and k + WIDE / 2, log2(WIDE) times. */
-INLINE void turned(vf *x) {
-    vf y[WIDE];
+INLINE vector load(const float *from) { return *(const vector *)from; }
+INLINE void store(float *to, vector x) { *(vector *)to = x; }
+
+/* Transpose WIDE rows of WIDE numbers: interleave rows k and k + WIDE / 2, log2(WIDE) times. */
+INLINE void transpose(vector *x) {
+    vector y[WIDE];
     UNROLL(4)
     for (int step = 1; step < WIDE; step *= 2) {
         UNROLL(8)
         for (int k = 0; k < WIDE / 2; k++) {
-            y[2 * k] = IN_TURN(x[k], x[k + WIDE / 2], FIRST);
-            y[2 * k + 1] = IN_TURN(x[k], x[k + WIDE / 2], SECOND);
+            y[2 * k] = SHUFFLE(x[k], x[k + WIDE / 2], FIRST_HALVES);
+            y[2 * k + 1] = SHUFFLE(x[k], x[k + WIDE / 2], SECOND_HALVES);
         }
         memcpy(x, y, sizeof y);
     }
 }
 
-typedef struct { /* WIDE rows that are packed together */
-    const void *row[WIDE];
-    double norm[WIDE];
-    float times[WIDE]; /* factor of each row; 0 beyond the last row */
-} lines;
-
-/* Load a vector of a row, padded with zeros. */
-INLINE vf some(const float *row, int number) {
-    vf x = all(0);
-    if (number == WIDE) return load(row);
-    memcpy(&x, row, sizeof(float) * (size_t)number);
-    return x;
-}
-
-/* Prepare factors k, k + 1, ... of WIDE rows: centre, scale, round. */
-INLINE void made(const view *v, const side *s, const lines *of, int64_t k, int deep, vf *square) {
-    const vf less = v->origin ? some(v->origin + k, deep) : all(0);
-    if (s->precise) {
-        for (int r = 0; r < WIDE; r++)
-            for (int j = 0; j < WIDE; j++) {
-                double x = j < deep ? number(of->row[r], s->wide, k + j) - (v->centre ? v->centre[k + j] : 0) : 0;
-                square[r][j] = of->times[r] ? (float)(s->factor * (s->unit ? x / of->norm[r] : x)) : 0;
+/* Pack n rows of a matrix, (N, d), in panels of TALL rows (left side) or PANEL rows (right side), interleaved, and padded with
+   zeros: row `order[i]` times `scale[i]`. The result has room for a multiple of WIDE and of the panel. */
+void cocos_pack(const float *matrix, const int64_t *order, const float *scale, int64_t n, int64_t d, int64_t is_right,
+                float *packed) {
+    const int panel = is_right ? PANEL : TALL;
+    for (int64_t i = 0; i < (n + panel - 1) / panel * panel; i += WIDE) {
+        const float *row[WIDE];
+        float times[WIDE], *to = packed + i / panel * panel * d + i % panel;
+        for (int r = 0; r < WIDE; r++) {
+            int64_t place = i + r < n ? i + r : n - 1;
+            row[r] = matrix + order[place] * d, times[r] = i + r < n ? scale[place] : 0;
+        }
+        for (int64_t k = 0; k < d; k += WIDE) {
+            const int64_t deep = k + WIDE < d ? WIDE : d - k;
+            vector square[WIDE];
+            UNROLL(16)
+            for (int r = 0; r < WIDE; r++) {
+                if (deep == WIDE) square[r] = load(row[r] + k);
+                else square[r] = (vector){0}, memcpy(square + r, row[r] + k, sizeof(float) * (size_t)deep);
+                square[r] *= times[r];
+                __builtin_prefetch(row[r] + k + 4 * WIDE);
             }
-        return;
-    }
-    UNROLL(16)
-    for (int r = 0; r < WIDE; r++) {
-        __builtin_prefetch((const float *)of->row[r] + k + 4 * WIDE);
-        square[r] = (some((const float *)of->row[r] + k, deep) - less) * all(of->times[r]);
-    }
-}
-
-INLINE void chosen(const view *v, const side *s, int64_t from, int64_t number, lines *of) {
-    for (int r = 0; r < WIDE; r++) {
-        int64_t place = from + (r < number ? r : number - 1);
-        of->row[r] = row_of(s->matrix, s->wide, s->order[place], v->d);
-        of->norm[r] = s->norm[place];
-        of->times[r] = r < number ? (float)s->factor * (s->scale ? s->scale[place] : 1) : 0;
-        __builtin_prefetch(of->row[r]);
+            transpose(square);
+            for (int64_t r = 0; r < deep; r++)
+                if (is_right) store(to + (k + r) * PANEL, square[r]);
+                else
+                    for (int t = 0; t < WIDE; t += TALL)
+                        memcpy(to + t * d + (k + r) * TALL, (const float *)(square + r) + t, sizeof(float) * TALL);
+        }
     }
 }
 
-INLINE int64_t depth(const view *v) { return v->d + (v->sides[0].beside ? 2 : 0); }
-
-/* Pack WIDE places of a side from `from` on, of which `number` exist, into panels of `panel` rows: (factors, panel) each. */
-INLINE void pack_lines(const view *v, const side *s, int64_t from, int64_t number, int panel, float *to) {
-    const int64_t size = depth(v);
-    lines of;
-    chosen(v, s, from, number, &of);
-    for (int64_t k = 0; k < v->d; k += WIDE) {
-        vf square[WIDE];
-        int deep = k + WIDE < v->d ? WIDE : (int)(v->d - k);
-        made(v, s, &of, k, deep, square);
-        turned(square);
-        for (int r = 0; r < deep; r++)
-            if (panel >= WIDE) store(to + (k + r) * panel, square[r]);
-            else
-                for (int t = 0; t < WIDE; t += TALL)
-                    memcpy(to + t * size + (k + r) * TALL, (const float *)(square + r) + t, sizeof(float) * TALL);
-    }
-    for (int r = 0; s->beside && r < WIDE; r++)
-        for (int k = 0; k < 2; k++)
-            to[r / panel * panel * size + (v->d + k) * panel + r % panel] = r < number ? s->beside[2 * (from + r) + k] : 0;
-}
-
-/* Pack places of a side for the product, padded with zeros to whole panels. */
-static void pack(const view *v, int which, int64_t from, int64_t number, float *packed) {
-    const int64_t size = depth(v), panel = which ? PANEL : TALL;
-    for (int64_t i = 0; i < (number + panel - 1) / panel * panel; i += WIDE) {
-        float *to = packed + i / panel * panel * size + i % panel;
-        if (which) pack_lines(v, v->sides + 1, from + i, number - i, PANEL, to);
-        else pack_lines(v, v->sides, from + i, number - i, TALL, to);
-    }
-}
-
-/* Multiply TALL rows by some vectors of a panel of columns, over `deep` factors. Meanwhile prefetch the next operands, from
-   `next` on, which would otherwise arrive too late from beyond the second-level cache. */
-INLINE void some_columns(int vectors, int64_t deep, const float *left, const float *right, float *score, int more_of_it,
-                         const float *next) {
-    vf sum[TALL][VECTORS];
+/* Multiply TALL rows by some vectors of a panel, over `deep` factors. Meanwhile prefetch the next factors, from `next` on, which
+   would otherwise arrive too late from beyond the second-level cache. */
+INLINE void multiply_vectors(int vectors, int64_t deep, const float *left, const float *right, float *score, int64_t stride,
+                             int add, const float *next) {
+    vector sum[TALL][VECTORS];
     UNROLL(8)
     for (int r = 0; r < TALL; r++)
         UNROLL(3)
-        for (int x = 0; x < vectors; x++) sum[r][x] = all(0);
+        for (int x = 0; x < vectors; x++) sum[r][x] = (vector){0};
     for (int64_t k = 0; k < deep; k++, left += TALL, right += PANEL) {
-        vf factor[VECTORS];
+        vector factor[VECTORS];
         if (k % 4 == 0) __builtin_prefetch(next + k * 4, 0, 2);
         UNROLL(3)
         for (int x = 0; x < vectors; x++) factor[x] = load(right + x * WIDE);
         UNROLL(8)
-        for (int r = 0; r < TALL; r++) {
-            vf one = all(left[r]);
+        for (int r = 0; r < TALL; r++)
             UNROLL(3)
-            for (int x = 0; x < vectors; x++) sum[r][x] += one * factor[x];
-        }
+            for (int x = 0; x < vectors; x++) sum[r][x] += left[r] * factor[x];
     }
     UNROLL(8)
     for (int r = 0; r < TALL; r++)
         UNROLL(3)
         for (int x = 0; x < vectors; x++) {
-            float *place = score + r * WIDTH + x * WIDE;
-            store(place, more_of_it ? load(place) + sum[r][x] : sum[r][x]);
+            float *to = score + r * stride + x * WIDE;
+            store(to, add ? load(to) + sum[r][x] : sum[r][x]);
         }
 }
 
-/* Scores of m rows and n columns from packed factors; the tile must have room for whole panels of both. */
-static __attribute__((noinline)) void columns(int vectors, int64_t deep, const float *left, const float *right, float *score,
-                                              int more_of_it, const float *next) {
+static __attribute__((noinline)) void multiply_panel(int64_t vectors, int64_t deep, const float *left, const float *right,
+                                                     float *score, int64_t stride, int add, const float *next) {
     switch (vectors) {
-    case 1: some_columns(1, deep, left, right, score, more_of_it, next); break;
-    case 2: some_columns(2, deep, left, right, score, more_of_it, next); break;
-    default: some_columns(VECTORS, deep, left, right, score, more_of_it, next);
+    case 1: multiply_vectors(1, deep, left, right, score, stride, add, next); break;
+    case 2: multiply_vectors(2, deep, left, right, score, stride, add, next); break;
+    default: multiply_vectors(VECTORS, deep, left, right, score, stride, add, next);
     }
 }
 
-static void multiply(const float *left, const float *right, int m, int n, int64_t size, float *score) {
-    int64_t parts = (size + DEEP - 1) / DEEP, step = (size + parts - 1) / parts;
-    for (int j = 0; j < n; j += PANEL)
-        for (int64_t k = 0; k < size; k += step) {
-            int64_t deep = k + step < size ? step : size - k;
-            const float *panel = right + j * size + k * PANEL, *next = panel + deep * PANEL;
-            for (int i = 0; i < m; i += TALL)
-                columns((n - j + WIDE - 1) / WIDE, deep, left + i * size + k * TALL, panel, score + i * WIDTH + j, k > 0,
-                        next + deep * PANEL / m * i);
-        }
+/* Scores of m packed rows of the left side and n of the right side: (m, n) with a row stride, a multiple of WIDE. Whole panels are
+   written: up to TALL - 1 rows beyond the last. */
+void cocos_product(const float *left, const float *right, int64_t m, int64_t n, int64_t d, float *score, int64_t stride) {
+    const int64_t parts = (d + DEEP - 1) / DEEP, step = (d + parts - 1) / parts;
+    for (int64_t strip = 0; strip < m; strip += STRIP) {
+        const int64_t rows = strip + STRIP < m ? STRIP : m - strip;
+        for (int64_t j = 0; j < n; j += PANEL)
+            for (int64_t k = 0; k < d; k += step) {
+                const int64_t deep = k + step < d ? step : d - k;
+                const float *panel = right + j * d + k * PANEL, *next = panel + deep * PANEL;
+                for (int64_t i = 0; i < rows; i += TALL)
+                    multiply_panel((n - j + WIDE - 1) / WIDE, deep, left + (strip + i) * d + k * TALL, panel,
+                                   score + (strip + i) * stride + j, stride, k > 0, next + deep * PANEL / rows * i);
+            }
+    }
+}
+
+/* Scores of blocks of m and n rows, (blocks, m, stride); `scratch` has room for one packed block of each side. */
+void cocos_stack(const float *left, const int64_t *left_order, const float *left_scale, const float *right,
+                 const int64_t *right_order, const float *right_scale, int64_t blocks, int64_t m, int64_t n, int64_t d,
+                 float *scratch, float *score, int64_t stride) {
+    float *packed = scratch + (m + 2 * WIDE) * d;
+    for (int64_t b = 0; b < blocks; b++) {
+        cocos_pack(left, left_order + b * m, left_scale + b * m, m, d, 0, scratch);
+        cocos_pack(right, right_order + b * n, right_scale + b * n, n, d, 1, packed);
+        cocos_product(scratch, packed, m, n, d, score + b * m * stride, stride);
+    }
 }

@@ -14,9 +14,8 @@ import importlib
 import pkgutil
 from collections.abc import Callable
 
-from cocos.engine.readers.histogram import Histogram
+from cocos.engine.readers.curves import Histogram, PrecisionRecall, PrecisionRecallCurve
 from cocos.engine.readers.neighbours import Neighbours
-from cocos.engine.readers.precision_recall import PrecisionRecall, PrecisionRecallCurve
 from cocos.engine.readers.ranks import PositiveRanks, Ranks
 from cocos.engine.readers.rows import RowsReader
 

@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 
 from cocos.counting import statistics
-from cocos.engine.primitives.threshold import Counts, Threshold, about_positives, few
 from cocos.engine.readers.rows import weighed
 from cocos.engine.sweep import Passes
+from cocos.engine.thresholds import Threshold, about_positives, few
 from cocos.engine.view import View
 
 
@@ -37,10 +37,10 @@ class HingeReader:
             return weighed(view, self.loss, self.eps)
         levels, _ = about_positives(view, self.loss.margin)
         counts = yield Threshold(view, levels)
-        return tuple(self._result(view, counts, direction) for direction in view.directions)
+        return tuple(self._result(view, direction, *counts[direction]) for direction in view.directions)
 
-    def _result(self, view: View, counts: Counts, direction: int) -> dict[str, Tensor]:
-        number, doubtful = self._weights(counts.above[direction], counts.ties[direction])
+    def _result(self, view: View, direction: int, above: Tensor, ties: Tensor) -> dict[str, Tensor]:
+        number, doubtful = self._weights(above, ties)
         weight = torch.arange(1, number.shape[1] + 1, device=number.device)
         mass, counted = (number * weight).double(), weight > self.eps
         total, first = mass.sum(dim=1), math.floor(self.eps)  # a counted negative exceeds more levels than `first`

@@ -9,9 +9,9 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from cocos.engine.parts import Tile
-from cocos.engine.primitives.threshold import about_positives
 from cocos.engine.readers import hinge, sigmoid, softmax
+from cocos.engine.thresholds import about_positives
+from cocos.engine.tiles import Tile
 from cocos.engine.view import View
 
 # Maximum number of scores in a tile of whole lines: 32 MiB in float64.
@@ -29,7 +29,7 @@ class Lines:
         if scale is not None:  # the positives of all queries, and one negative whose score is filled in later
             there = [torch.where(view.negatives(k) > 0, 0.0, -torch.inf).double() for k in view.directions]
             self._weigh = self._softmax
-            self.pairs = [softmax.beside(view, k, 0, len(whole), whole) for k, whole in enumerate(there)]
+            self.pairs = [softmax.with_pooled_negative(view, k, 0, len(whole), whole) for k, whole in enumerate(there)]
         elif loss.logistic:
             self._weigh = self._sigmoid
         else:
@@ -54,8 +54,8 @@ class Lines:
             The direction; the places of the queries; (m, n) weights up to a factor per query, in the dtype of the tile,
             0 for non-negatives; and (m,) float64, the ratio of shares to these weights.
         """
-        sides = ((tile.rows, tile.scores), (tile.columns, tile.scores.T))
-        for k, (where, lines) in enumerate(sides[: len(self.view.directions)]):
+        for k, where in enumerate(tile.places):
+            lines = tile.lines(k).flatten(0, 1)
             step = max(1, WEIGHED_AT_ONCE // lines.shape[1])
             for a in range(where.start, where.stop, step):
                 b = min(a + step, where.stop)

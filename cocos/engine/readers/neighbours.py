@@ -6,7 +6,7 @@ from typing import Self
 import torch
 from torch import Tensor
 
-from cocos.engine.parts import Part, Tally, Tile, zeros
+from cocos.engine.tiles import Part, Tally, Tile, zeros
 from cocos.engine.view import View
 
 
@@ -80,33 +80,34 @@ class Neighbours:
         self.view, self.origin = view, view.exact(row, first)
         self.levels = self.levels.to(view.device, torch.float64)
         sums = {name: zeros(len(row), dtype=torch.float64, device=view.device) for name in ("sum", "square")}
-        sums["over"] = zeros(len(row), len(self.levels), dtype=torch.int64, device=view.device)
+        sums["over"] = zeros(len(self.levels), len(row), dtype=torch.int64, device=view.device)
         score = torch.full((len(row), self.keep), -torch.inf, dtype=torch.float64, device=view.device)
         low = {"low": torch.full_like(self.origin, -torch.inf)}
-        return Around(sums, largest=low, score=score, place=torch.full_like(score, -1, dtype=torch.int64))
+        return Around([sums], [low], score=score, place=torch.full_like(score, -1, dtype=torch.int64))
 
     def see(self, state: Around, tile: Tile) -> None:
         """Add one tile."""
         score = tile.scores.double()
-        self._sum(state, tile.rows, score)
-        best = score.topk(min(self.keep, score.shape[1]), dim=1)
-        state.nearer(tile.rows, best.values, best.indices + tile.columns.start)
+        self._sum(state, tile.rows, score.flatten(0, 1))
+        best = score.topk(min(self.keep, score.shape[2]), dim=2)
+        block = torch.arange(len(score), device=score.device).view(-1, 1, 1) * score.shape[2]
+        state.nearer(tile.rows, best.values.flatten(0, 1), (best.indices + block).flatten(0, 1) + tile.columns.start)
 
     def _sum(self, state: Around, rows: slice, score: Tensor) -> None:
         """Add scores, (m, c), to the sums, the minimum and the counts."""
         there = score > -torch.inf
-        away, low = torch.where(there, score - self.origin[rows, None], 0), state.largest["low"][rows]
-        state.rows["sum"][rows] += away.sum(dim=1)
-        state.rows["square"][rows] += away.square_().sum(dim=1)
+        away, low = torch.where(there, score - self.origin[rows, None], 0), state.largest[0]["low"][rows]
+        state.sums[0]["sum"][rows] += away.sum(dim=1)
+        state.sums[0]["square"][rows] += away.square_().sum(dim=1)
         low.copy_(torch.maximum(low, torch.where(there, -score, -torch.inf).amax(dim=1)))
         for k, level in enumerate(self.levels):
-            state.rows["over"][rows, k] += (score >= level - self.view.tie).sum(dim=1)
+            state.sums[0]["over"][k, rows] += (score >= level - self.view.tie).sum(dim=1)
 
     def done(self, state: Around) -> Nearest:
         """Insert the positives among the negatives and return the result."""
         view, negatives, positive = (
             self.view,
-            state.rows["over"].clone(),
+            state.sums[0]["over"].T.clone(),
             torch.zeros_like(state.place, dtype=torch.bool),
         )
         for start, stop in view.chunks(0):
@@ -118,11 +119,11 @@ class Neighbours:
             state.place[rows] = torch.cat([state.place[rows], place], dim=1).gather(1, order)
             positive[rows] = (order >= self.keep) & (state.place[rows] >= 0)
         number = view.negatives(0) + view.counted(0)
-        mean, square = (state.rows[name] / number.clamp(min=1) for name in ("sum", "square"))
+        mean, square = (state.sums[0][name] / number.clamp(min=1) for name in ("sum", "square"))
         deviation = (square - mean.square()).clamp(min=0).sqrt()
         candidate = torch.where(state.place >= 0, view.sides[1].place[state.place], -1)
-        counts = (negatives, state.rows["over"] - negatives)
-        every = (state.score, candidate, positive, number, deviation, -state.largest["low"], *counts)
+        counts = (negatives, state.sums[0]["over"].T - negatives)
+        every = (state.score, candidate, positive, number, deviation, -state.largest[0]["low"], *counts)
         return Nearest(*(view.sides[0].unsorted(each) for each in every))
 
 

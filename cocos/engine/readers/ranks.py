@@ -6,9 +6,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from cocos.engine.primitives.threshold import Threshold, about_positives, few
 from cocos.engine.readers.rows import pieces
 from cocos.engine.sweep import Passes
+from cocos.engine.thresholds import Threshold, about_positives, few
 from cocos.engine.view import View
 
 
@@ -41,8 +41,7 @@ class Ranks:
         """Yield at most one pass; return one `PositiveRanks` a direction."""
         levels, pairs = about_positives(view, 0.0)
         if few(view):
-            counts = yield Threshold(view, levels)
-            counted = list(zip(counts.above, counts.ties, strict=True))
+            counted = yield Threshold(view, levels)
         else:
             counted = [_count_in_rows(view, direction, level) for direction, level in enumerate(levels)]
         return tuple(_ranked(view, k, *both) for k, both in enumerate(zip(pairs, counted, strict=True)))

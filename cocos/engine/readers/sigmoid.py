@@ -1,116 +1,112 @@
-"""Losses in which each pair has a logistic term of its own: SigLIP, and UniFace with proxies.
+r"""Losses in which each pair has a logistic term of its own: SigLIP, and UniFace with proxies.
 
 The weight of a negative is λ σ(λ s + b) of its own score. So negatives above eps are those above one score, which is
-the same for every query, and push, effective number and participation ratio follow from moments of the sigmoids.
+the same for every query, and push, effective number and participation ratio follow from moments of the sigmoids. Far
+below 0 a sigmoid is an exponential, :math:`\sigma(z) = 2^e / (1 + 2^e)` with :math:`e = z \log_2 \mathrm e`, so it is
+summed like one, relative to a power of two.
 """
 
+import functools
 import math
 
 import torch
 from torch import Tensor
 
-from cocos.counting import statistics
-from cocos.engine.primitives.logistic import FAR, Logistic, LogisticSums
-from cocos.engine.primitives.logsumexp import LOG2E, Counted, LogSumExp, Question, Sums, counts
+from cocos.engine import bounds
 from cocos.engine.readers.softmax import SoftmaxReader
-from cocos.engine.sweep import Passes
+from cocos.engine.sums import FLOAT32_ADDITIONS, LOG2E, ExponentialSums, Sums
+from cocos.engine.tiles import Tile
 from cocos.engine.view import View
+
+# Largest exponent of a query at which its sigmoids are summed relative to a power of two; above, their sum is in range.
+FAR = -40.0
+# Smallest exponent of two of a sigmoid relative to that; smaller ones count as this.
+SMALLEST_EXPONENT = -126.0
 
 
 def reads(loss, eps: float, *, spread: bool, relative: bool) -> "SigmoidReader | None":
     """Return the reader of a loss; None unless each pair has a logistic term of its own."""
-    if loss.logistic is None or loss.couples != "query":
+    if loss.logistic is None or loss.couples != "query" or loss.adds_statistics:
         return None
-    if loss.adds_statistics:
-        return None
-    return SigmoidReader(loss, eps, spread=spread, relative=relative)
+    return SigmoidReader(loss, loss.logistic[0], eps, spread=spread, relative=relative)
+
+
+class SigmoidSums(ExponentialSums):
+    """Sum the sigmoids of λ score + b over the negatives of every query, and count those above eps."""
+
+    def __init__(self, view: View, scale: float, bias: float, eps: float, weigh):
+        one = [torch.ones(len(view.sides[k]), dtype=torch.float64, device=view.device) for k in view.directions]
+        super().__init__(view, scale, eps, weigh, one)
+        self.bias, self.shift, self.wide, self.lists = bias, bias * LOG2E, True, False
+        self.lowest = -float(math.ceil(self.size + abs(self.shift)))
+        if view.dtype == torch.float32:
+            number = max(len(side) for side in view.sides)
+            power = bounds.sigmoid(self.size + abs(self.shift))
+            self.added = power + bounds.total(FLOAT32_ADDITIONS, number) + bounds.clamped(number, FAR)
+
+    def exponent(self, top: Tensor) -> Tensor:
+        """Exponents of two relative to which sigmoids are summed, given the largest scores; 0 unless all are tiny."""
+        exponent = (top * self.scale + self.shift).ceil()
+        return torch.where(exponent < FAR, exponent, 0)
+
+    def _sigmoids(self, tile: Tile, k: int, reference: Tensor) -> tuple[Tensor, Tensor]:
+        """Binary logarithms of the sigmoids of a tile, relative to the references of a direction, and their powers."""
+        shape = (len(tile.scores), 1, -1) if k else (len(tile.scores), -1, 1)
+        logarithm = torch.nn.functional.logsigmoid((tile.scores * self.nats).add_(self.bias))
+        log2 = logarithm.mul_(LOG2E).sub_(reference.view(shape)).clamp_(min=SMALLEST_EXPONENT)
+        return log2, log2.exp2()
+
+    def add(self, tile: Tile, reference: list[Tensor], total: list[Tensor]) -> None:
+        """Add a tile to the sums of its lines."""
+        for k, values in enumerate(total):
+            log2, power = self._sigmoids(tile, k, reference[k])
+            for value, term in zip(values, (power, log2.mul_(power), power.square()), strict=True):
+                value.add_(term.sum(dim=2 - k, dtype=torch.float64).flatten())
+
+    def count(self, tile: Tile, reference: list[Tensor], ends: list[Tensor], number: list[Tensor], mass: list[Tensor]):
+        """Count the scores of a tile above the ends of its lines."""
+        super().count(tile, reference, ends, number, [torch.zeros_like(values) for values in mass])
+        for k, values in enumerate(mass):
+            shape = (len(tile.scores), 1, -1) if k else (len(tile.scores), -1, 1)
+            _, power = self._sigmoids(tile, k, reference[k])
+            above = power.mul_(tile.scores > ends[k][0].reshape(shape))
+            values.add_(above.sum(dim=2 - k, dtype=torch.float64).flatten())
+
+    def ends(self, share: Tensor, log2: Tensor, error: Tensor) -> Tensor:
+        """Scores above which a sigmoid is certainly, or perhaps, above eps, or above eps of the sum; (4, n)."""
+        equal = bounds.equal(self.view.exactness, self.nats, 1)
+        ends = []
+        for least, known in ((torch.full_like(share, self.eps), equal), (self.eps * log2.exp2(), error + equal)):
+            # d logit(p) = d ln p / (1 - p); a sigmoid never exceeds 1
+            rest = 1 - least
+            level = (least.log() - rest.log() - self.bias) / self.nats
+            level = torch.where((share > 0) & (rest > 0), level, torch.inf)
+            rounded = 2.0**-50 * (level.abs() + abs(self.bias / self.nats))
+            width = known / rest.abs().clamp(min=1e-300) / self.nats + self.view.bound(level) + rounded
+            low, high = bounds.outward(level, torch.where(level < torch.inf, width, 0), self.view.dtype)
+            # In doubt is whether any sigmoid can exceed it.
+            near = (share > 0) & (rest.abs() <= 2 * least * known) & (rest != 0)
+            ends += [torch.where(near, torch.inf, high), torch.where(near, -torch.inf, low)]
+        return torch.stack(ends)
 
 
 class SigmoidReader(SoftmaxReader):
-    """Counts and sums of a loss whose share of a negative is σ(λ score + b).
+    """Counts and sums of a loss whose share of a negative is σ(λ score + b)."""
 
-    Far below all positives a sigmoid is an exponential. Queries whose sigmoids are all too small to be summed are
-    therefore read from a log-sum-exp, in one more pass.
-    """
+    def sums(self, view: View) -> SigmoidSums:
+        """The pass that sums the sigmoids of a view."""
+        return SigmoidSums(view, self.scale, self.loss.logistic[1], self.eps, functools.partial(self._weigh, view))
 
-    def __init__(self, loss, eps: float, *, spread: bool, relative: bool = False):
-        (scale, self.bias) = loss.logistic or (1.0, 0.0)
-        super().__init__(loss, scale, eps, spread=spread, relative=relative)
-
-    def passes(self, view: View) -> Passes:
-        """Yield passes; return the statistics of every query, one dict a direction: see `cocos.engine.readers`."""
-        heavy = self.relative and self.eps > 0
-        sums = yield Logistic(view, self.scale, self.bias, self.eps, heavy=heavy, moments=self.spread)
-        far = [sums.far(k) for k in view.directions]
-        soft = (yield self._softmax(view, heavy=heavy)) if any(bool(each.any()) for each in far) else None
-        found = [self._sigmoids(sums, k, soft, far[k]) for k in view.directions]
-        if self.relative:
-            active = [(found[k]["push"] > 0) & ~far[k] for k in view.directions]
-            yield from self._relative(sums, found, active)
-            if soft:
-                yield from self._relative(soft, found, far)
-        results = []
-        for k, result in zip(view.directions, found, strict=True):
-            self._reweigh_uncertain(view, k, result)
-            results.append({name: view.sides[k].unsorted(values) for name, values in result.items()})
-        return tuple(results)  # noqa: B901 - the value that `run` gives
-
-    def _softmax(self, view: View, *, heavy: bool) -> LogSumExp:
-        """Log-sum-exp that describes the push of queries whose sigmoids are exponentials."""
-        none = [torch.zeros(len(view.sides[k]), dtype=torch.float64, device=view.device) for k in view.directions]
-        base = [each - torch.inf for each in none] if heavy else None
-        offset = [each + math.log2(self.eps) for each in none] if heavy else None
-        return LogSumExp(view, self.scale, base=base, offset=offset, moments=self.spread)
-
-    def _sigmoids(self, sums: LogisticSums, k: int, soft: Sums | None, far: Tensor) -> dict[str, Tensor]:
-        """Statistics of every query of a direction, (n,) each, except `relative`."""
-        view = sums.of.view
-        negatives, there = view.negatives(k), sums.top[k] > -torch.inf
-        total = torch.where(there, sums.log2[k].exp2(), 0)
-        top = (sums.top[k].double() * self.scale + self.bias).sigmoid() / torch.where(there, total, 1)
-        spread = [sums.effective(k), sums.participation(k)] if self.spread else []
-        if soft:
-            total = torch.where(far, (soft.log2[k] + self.bias * LOG2E).exp2(), total)
-            top = torch.where(far, (soft.top[k].double() * soft.of.scale - soft.log2[k]).exp2(), top)
-            if self.spread:
-                rest = soft.effective(k), soft.participation(k)
-                spread = [torch.where(far, *each) for each in zip(rest, spread, strict=True)]
-        number, uncertain, mass = sums.above(k)
-        if self.eps == 0:
-            number, mass = negatives, total
-        positive = torch.zeros_like(total)
-        for a, b in view.chunks(k):
+    def _weigh(self, view: View, k: int, start: int, stop: int, log2: Tensor) -> Tensor:
+        """Weigh the positives and all negatives of some queries, see `cocos.engine.sums.Weigh`."""
+        total, positive = log2.exp2(), torch.zeros_like(log2)
+        for a, b in view.chunks(k, start, stop):
             query, _, score = view.scored(k, a, b)
-            positive[a:b].index_add_(0, query, (-(self.scale * score + self.bias)).sigmoid())
-        return {
-            "contributing": number,
-            "uncertain": uncertain,
-            "weight_above": mass,
-            "weight_below": torch.where(number < negatives, (total - mass).clamp(min=0), 0),
-            "weight_positive": positive,
-            "pushed_positives": torch.zeros_like(number),
-            "push": self.scale * total,
-            "pull": self.scale * positive,
-            "negatives": negatives,
-        } | statistics.how_spread(
-            torch.where(there, top.clamp(max=1), 0),
-            *(torch.where(there, each, 0).clamp(max=negatives) for each in spread),
-        )
+            share = (-(self.scale * score + self.loss.logistic[1])).sigmoid()
+            positive[a - start : b - start].index_add_(0, query, share)
+        return torch.stack([total, positive, self.scale * total, self.scale * positive, torch.zeros_like(total)])
 
-    def _relative(self, sums: Sums, found: list[dict[str, Tensor]], some: list[Tensor]) -> Passes:
-        """Count the negatives with more than eps of the push of their query, of the queries of a mask, (n,) each."""
-        asked = [self._above_part_of_sum(sums, k, own) for k, own in enumerate(some)]
-        if self.eps > 0:
-            (counted,) = yield from counts(sums, [asked])
-        else:
-            none = [torch.zeros_like(each["negatives"]) for each in found]
-            counted = [Counted(each["negatives"], zero, zero) for each, zero in zip(found, none, strict=True)]
-        for each, own, count in zip(found, some, counted, strict=True):
-            for name, values in (("relative", count.number), ("relative_uncertain", count.uncertain)):
-                each[name] = torch.where(own, values, each.get(name, torch.zeros_like(values)))
-
-    def _above_part_of_sum(self, sums: Sums, k: int, some: Tensor) -> Question:
-        """Ask for the negatives with more than eps of the sum."""
-        if isinstance(sums, LogisticSums):
-            return sums.heavy(k, some, self.eps)
-        return Question(some.double(), sums.log2[k], sums.error[k] + 2.0**FAR, self.eps, weighed=False)
+    def _hardest(self, sums: Sums, k: int) -> Tensor:
+        """Share of the hardest negative in the push of its query, (n,)."""
+        hardest = torch.nn.functional.logsigmoid(sums.top[k].double() * self.scale + self.loss.logistic[1])
+        return (hardest * LOG2E - sums.log2[k]).exp2()

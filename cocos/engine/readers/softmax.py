@@ -6,23 +6,18 @@ has its part of the sum of that total. In: log-sum-exps from a pass. Out: the st
 remain uncertain because of the sum's rounding are recomputed from float64 rows.
 """
 
+import functools
 import math
-from dataclasses import dataclass, replace
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from cocos.counting import statistics
 from cocos.embeddings.scores import Pairs
-from cocos.engine import bounds
-from cocos.engine.primitives.logsumexp import LOG2E, Counted, LogSumExp, Question, Sums, counts
 from cocos.engine.readers.rows import again
+from cocos.engine.sums import ExponentialSums, Sums, sum_and_count
 from cocos.engine.sweep import Passes
 from cocos.engine.view import View
-
-# Noted negatives that are looked through in the time of one score of a reweighed query.
-NOTED_PER_SCORE = 4
 
 
 def reads(loss, eps: float, *, spread: bool, relative: bool) -> "SoftmaxReader | None":
@@ -35,17 +30,6 @@ def reads(loss, eps: float, *, spread: bool, relative: bool) -> "SoftmaxReader |
     return SoftmaxReader(loss, scale, eps, spread=spread, relative=relative)
 
 
-@dataclass(frozen=True, eq=False)
-class Whole:
-    """Weights of every query with its negatives taken together, (n,) each."""
-
-    share: Tensor  # total share of the negatives
-    positive: Tensor  # total share of the positives
-    push: Tensor
-    pull: Tensor
-    pushed: Tensor  # positives that are pushed, with a share above eps
-
-
 class SoftmaxReader:
     """Counts and sums of a loss that depends on its negatives through Σ exp(λ score)."""
 
@@ -54,114 +38,68 @@ class SoftmaxReader:
 
     def passes(self, view: View) -> Passes:
         """Yield passes; return the statistics of every query, one dict a direction: see `cocos.engine.readers`."""
-        base, offset = zip(*(self._least_positive_terms(view, k) for k in view.directions), strict=True)
-        sums = yield LogSumExp(view, self.scale, base=base, offset=offset, moments=self.spread, whole=True)
-        wholes, asked = self._asked(sums)
-        found = yield from counts(sums, asked)
-        if self._refined(sums, found):
-            wholes, asked = self._asked(sums)
-            found = yield from counts(sums, asked)
+        reader = self.sums(view)
+        sums = yield from sum_and_count(reader)
         results = []
         for k in view.directions:
-            result = self._statistics(sums, k, wholes[k], *(each[k] for each in found))
-            self._reweigh_uncertain(view, k, result)
+            result = self._statistics(sums, k)
+            doubt = sums.doubt(k, relative=self.relative)
+            again(view, k, result, doubt, self.loss, self.eps, self.scale)
             results.append({name: view.sides[k].unsorted(values) for name, values in result.items()})
         return tuple(results)  # noqa: B901 - the value that `run` gives
 
-    def _asked(self, sums: Sums) -> tuple[list[Whole], list[list[Question]]]:
-        """Weigh all queries by their sums, and ask which of their negatives count."""
-        view = sums.of.view
-        wholes = [self._weigh_direction(view, k, sums.log2[k]) for k in view.directions]
-        asked = [[Question(whole.share, sums.log2[k], sums.error[k], self.eps) for k, whole in enumerate(wholes)]]
-        if self.relative:
-            asked.append([replace(each, share=(each.share > 0).double(), weighed=False) for each in asked[0]])
-        return wholes, asked
+    def sums(self, view: View) -> ExponentialSums:
+        """The pass that sums the exponentials of a view."""
+        largest = [self._largest_share(view, k) for k in view.directions]
+        return ExponentialSums(view, self.scale, self.eps, functools.partial(self._weigh, view), largest)
 
-    def _refined(self, sums: Sums, found: list[list[Counted]]) -> bool:
-        """Refine the sums of queries with uncertain counts, if that takes less time than to reweigh them.
-
-        Their largest terms must have been noted. Returns whether sums were refined.
-        """
-        view = sums.of.view
-        if any(noted is None for noted in sums.noted) or view.dtype == torch.float64:
-            return False
-        if sums.of.deep is None and view.blocks > 1:  # PyTorch goes through the lists of a stack too slowly
-            return False
-        doubts = [
-            torch.stack([each[k].uncertain for each in found]).any(dim=0).nonzero().flatten() for k in view.directions
-        ]
-        widths = [int(np.diff((view.rows, view.columns)[1 - k]).max()) for k in view.directions]
-        scores = sum(len(doubt) * width for doubt, width in zip(doubts, widths, strict=True))
-        noted = sum(len(score) for lists in sums.noted for *_, score in lists or ())
-        if scores * NOTED_PER_SCORE <= noted:
-            return False
-        for k, doubt in enumerate(doubts):
-            sums.refine(k, doubt)
-        return True
-
-    def _least_positive_terms(self, view: View, k: int) -> tuple[Tensor, Tensor]:
-        """Lower bounds of log2 of the positives' terms in the denominator, and offsets of shares that count, (n,) each.
-
-        A share of the push has no positives in its denominator.
-        """
+    def _largest_share(self, view: View, k: int) -> Tensor:
+        """Largest total share of the negatives of each query, (n,)."""
         number = view.counted(k).clamp(min=1).double()
-        many = torch.zeros_like(number) if self.loss.per_positive else number.log2()
-        offset = (math.log2(self.eps) if self.eps else math.inf) - many
-        least = torch.full_like(number, -torch.inf)
-        for a, b in () if self.relative else view.chunks(k):
-            query, _, score = view.scored(k, a, b)
-            if len(query):
-                least[a:b] = self._least_positive_term(view.sides[k].norm[a:b], query, score)
-        return least, offset
+        return torch.ones_like(number) if self.loss.per_positive else number
 
-    def _least_positive_term(self, norm: Tensor, query: Tensor, score: Tensor) -> Tensor:
-        """Smallest log2 of a positive's term in the denominator, (n,), from its share beside an equal negative."""
-        pairs = _Couples(score, score, torch.ones_like(score, dtype=torch.bool), norm[query])
-        share = self.loss.weight(pairs).abs() / self.loss.unit(pairs)
-        rest = (1 / share[:, 1] - 1 - bounds.equal(0.0, 0.0, 2)).clamp(min=0)
-        exponent = score * (self.scale * LOG2E) + rest.log2()
-        least = torch.full_like(norm, torch.inf).scatter_reduce(0, query, exponent, "amin")
-        return torch.where(least < torch.inf, least, -torch.inf)
-
-    def _weigh_direction(self, view: View, k: int, log2: Tensor) -> Whole:
-        """Weigh all queries of a direction, given log2 of the sums over their negatives."""
+    def _weigh(self, view: View, k: int, start: int, stop: int, log2: Tensor) -> Tensor:
+        """Weigh the positives of some queries with all their negatives, see `cocos.engine.sums.Weigh`."""
         parts = []
-        for a, b in view.chunks(k):
-            pairs = beside(view, k, a, b, log2[a:b] * (math.log(2) / self.scale))
+        for a, b in view.chunks(k, start, stop):
+            pairs = with_pooled_negative(view, k, a, b, log2[a - start : b - start] * (math.log(2) / self.scale))
             weights = self.loss.weight(pairs)
             share = weights.abs() / self.loss.unit(pairs)
             positive = torch.where(pairs.positive, share, 0).sum(dim=1)
-            whole = torch.where(pairs.negative[:, -1], share[:, -1], 0)
+            negative = torch.where(pairs.negative[:, -1], share[:, -1], 0)
             pushed = statistics.pushed_positives(share, weights, pairs, self.eps)
-            parts.append((whole, positive, statistics.push(weights), statistics.pull(weights), pushed))
-        return Whole(*(torch.cat(each) for each in zip(*parts, strict=True)))
+            parts.append(torch.stack([negative, positive, statistics.push(weights), statistics.pull(weights), pushed]))
+        return torch.cat(parts, dim=1)
 
-    def _statistics(self, sums: Sums, k: int, whole: Whole, counted: Counted, heavy: Counted | None = None) -> dict:
+    def _hardest(self, sums: Sums, k: int) -> Tensor:
+        """Share of the hardest negative in the push of its query, (n,)."""
+        return (sums.top[k].double() * sums.reader.scale - sums.log2[k]).exp2()
+
+    def _statistics(self, sums: Sums, k: int) -> dict[str, Tensor]:
         """Assemble the statistics of every query of a direction, (n,) each."""
-        active, negatives = whole.share > 0, sums.of.view.negatives(k)
-        rest = torch.where(counted.number < negatives, (whole.share - counted.mass).clamp(min=0), 0)
-        top = (sums.top[k].double() * sums.of.scale - sums.log2[k]).exp2().clamp(max=1)
+        share, positive, push, pull, pushed = sums.weighed[k]
+        negatives, active = sums.reader.view.negatives(k), share > 0
+        number, relative = sums.number[k][0].long(), sums.number[k][2].long()
+        above = sums.share_above(k)
+        if self.eps == 0:
+            number, relative, above = torch.where(active, negatives, 0), torch.where(active, negatives, 0), share
+        top = torch.where(active, self._hardest(sums, k).clamp(max=1), 0)
         result = {
-            "contributing": counted.number,
-            "uncertain": counted.uncertain,
-            "weight_above": counted.mass,
-            "weight_below": rest,
-            "weight_positive": whole.positive,
-            "push": whole.push,
-            "pull": whole.pull,
+            "contributing": number,
+            "uncertain": torch.zeros_like(number),
+            "weight_above": above,
+            "weight_below": torch.where(number < negatives, (share - above).clamp(min=0), 0),
+            "weight_positive": positive,
+            "push": push,
+            "pull": pull,
             "negatives": negatives,
-            "pushed_positives": whole.pushed,
+            "pushed_positives": pushed.long(),
         }
-        if heavy:
-            result |= {"relative": heavy.number, "relative_uncertain": heavy.uncertain}
-        numbers = (sums.effective(k), sums.participation(k)) if self.spread else ()
-        spread = (torch.where(active, each, 0).clamp(max=negatives) for each in numbers)
-        return result | statistics.how_spread(torch.where(active, top, 0), *spread)
-
-    def _reweigh_uncertain(self, view: View, k: int, result: dict[str, Tensor]) -> None:
-        """Recount the queries with uncertain counts from all of their scores in float64."""
-        doubt = result["uncertain"] + result["relative_uncertain"] if self.relative else result["uncertain"]
-        again(view, k, result, doubt.nonzero().flatten(), self.loss, self.eps, self.scale)
+        if self.relative:
+            result |= {"relative": relative, "relative_uncertain": torch.zeros_like(relative)}
+        spread = (sums.effective(k), sums.participation(k)) if self.spread else ()
+        spread = (torch.where(active, each, 0).clamp(max=negatives) for each in spread)
+        return result | statistics.how_spread(top, *spread)
 
 
 class _Couples(Pairs):
@@ -191,7 +129,7 @@ class _Couples(Pairs):
         return torch.stack([-missing, missing]).T
 
 
-def beside(view: View, k: int, a: int, b: int, whole: Tensor) -> Pairs:
+def with_pooled_negative(view: View, k: int, a: int, b: int, whole: Tensor) -> Pairs:
     """Pair the positives of some queries with one last column that stands for all negatives; columns are contiguous."""
     query, _, score = view.scored(k, a, b)
     count, there, norm = view.counted(k)[a:b], whole > -torch.inf, view.sides[k].norm[a:b]

@@ -14,8 +14,8 @@ from cocos import losses
 from cocos.base.errors import InputError
 from cocos.counting import statistics
 from cocos.embeddings.scores import Pairs
-from cocos.engine.parts import Tally, Tile
 from cocos.engine.readers.lines import Lines
+from cocos.engine.tiles import Tally, Tile
 from cocos.engine.view import View
 from cocos.measures.shared.prepared import Run, passes
 

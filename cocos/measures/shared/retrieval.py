@@ -20,7 +20,7 @@ from cocos.embeddings.options import Progress
 from cocos.embeddings.sampling import Batch
 from cocos.embeddings.similarities import NORMALISED_SIDES
 from cocos.embeddings.stored import Stored
-from cocos.engine.readers.precision_recall import PrecisionRecall
+from cocos.engine.readers.curves import PrecisionRecall
 from cocos.engine.readers.ranks import PositiveRanks, Ranks
 
 TIES = "a negative that ties with a positive stands above it"

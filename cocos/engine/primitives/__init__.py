@@ -1,1 +1,0 @@
-"""Primitives from which readers are built: counts above thresholds, log-sum-exp, k-th scores, histograms."""
