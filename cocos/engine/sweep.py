@@ -16,7 +16,7 @@ from typing import Any
 from cocos.base.errors import InputError
 from cocos.engine import devices
 from cocos.engine.devices import workers
-from cocos.engine.tiles import PART_STEP, Part, Product, parts_of
+from cocos.engine.tiles import Part, Product, parts_of
 from cocos.engine.view import View
 
 StepProgress = Callable[[int, int], None]
@@ -88,10 +88,10 @@ class _Counter:
         """Start a pass of `steps` steps."""
         self._every = self._done + steps
 
-    def __call__(self, steps: int = 1) -> None:
+    def __call__(self) -> None:
         if self._progress:
             with self._lock:
-                self._done += steps
+                self._done += 1
                 self._progress(self._done, max(self._done, self._every))
 
 
@@ -99,16 +99,14 @@ def _visit(view: View, readers: list, tile: tuple[int, int] | None, counter: _Co
     """Make one pass for the given readers; return the result of each."""
     whole_rows = any(getattr(reader, "whole_lines", False) for reader in readers)
     parts, product = parts_of(view, whole_rows=whole_rows), Product(view, tile)
-    counter.begin(sum(_steps(part.rows) for part in parts))
+    counter.begin(len(parts))
 
     def show_tiles(part: Part) -> list:
-        states, rows = [reader.start(view) for reader in readers], None
+        states = [reader.start(view) for reader in readers]
         for seen in product.tiles(part):
             for reader, state in zip(readers, states, strict=True):
                 reader.see(state, seen)
-            if seen.rows != rows:
-                counter(_steps(seen.rows))
-            rows = seen.rows
+        counter()
         return states
 
     threads = 1 if devices.ahead(view.device) else min(workers(), len(parts))
@@ -119,7 +117,3 @@ def _visit(view: View, readers: list, tile: tuple[int, int] | None, counter: _Co
             for state, other in zip(total, states, strict=True):
                 state.merge(other, part)
     return [reader.done(state) for reader, state in zip(readers, total, strict=True)]
-
-
-def _steps(rows: slice) -> int:
-    return -(-(rows.stop - rows.start) // PART_STEP)
