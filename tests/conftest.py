@@ -57,16 +57,6 @@ def pytest_collection_finish():
     gc.enable()
 
 
-@pytest.fixture(scope="session", autouse=True)
-def embeddings_cache(tmp_path_factory):
-    """All processes of this run share a cache of embeddings of their own, and those that they start inherit it."""
-    folder = tmp_path_factory.getbasetemp()
-    folder = folder.parent if "PYTEST_XDIST_WORKER" in os.environ else folder
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("COCOS_CACHE", str(folder / "cache"))
-        yield
-
-
 @pytest.fixture(scope="session")
 def fresh():
     """`children.python` in an interpreter that has imported PyTorch, and nothing of cocos; one for all tests."""

@@ -75,9 +75,8 @@ def test_a_measure_does_not_read_the_default_dtype(case, wide):
         assert found[name].dtype == usual[name].dtype, name
 
 
-def test_images_and_texts_are_encoded_in_float32(wide, monkeypatch):
+def test_images_and_texts_are_encoded_in_float32(wide):
     """The embedded example: both towers, and the preparation of images."""
-    monkeypatch.setenv("COCOS_CACHE", "off")
     usual = cocos.open("example").embed("test", device="cpu")
     wide()
     found = cocos.open("example").embed("test", device="cpu")

@@ -51,8 +51,7 @@ def _run(family: str, rate: float, seed: int) -> dict:
     )
     model = train_example.fitted(items, plan.batches, loss, seed, rate)
     splits = {
-        split: encoding.embed(lambda: model, emoji_captions.load(split), device="cpu")
-        for split in ("train", "val", "test")
+        split: encoding.embed(model, emoji_captions.load(split), device="cpu") for split in ("train", "val", "test")
     }
     found = {split: reports.document("evaluate", measures.evaluate(each)) for split, each in splits.items()}
     row = {

@@ -1,13 +1,11 @@
-"""Encode training data with a frozen model. The rows are kept in a cache.
+"""Encode training data with a frozen model.
 
 An encoder is a module with `kinds`, the kinds of rows that it reads (`cocos.data.training_set.KINDS`), and
 `encode(items, kind, side)`, which returns (n, D) for n rows of one side, `query` or `candidate`, normalised exactly as
-in training. Optional: `items_at_once`, its largest batch; `identity`, a text of the settings that its embeddings depend
-on; `name`, for messages.
+in training. Optional: `items_at_once`, its largest batch; `pads`, whether texts are padded; `name`, for messages.
 """
 
-from collections.abc import Callable, Generator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -15,66 +13,50 @@ import torch
 from torch import Tensor, nn
 
 from cocos.base import user_code
-from cocos.base.errors import InputError, nearest
-from cocos.checkpoints import cache
+from cocos.base.errors import InputError
 from cocos.checkpoints.pictures import IMAGES_AT_ONCE, Preparation
 from cocos.data.training_set import KINDS, Side, TrainingSet
 from cocos.embeddings import Embeddings
 
 ITEMS_AT_ONCE = 512
 SIDES = ("query", "candidate")
-PREPARATION_KEYS = ("resize", "crop", "mean", "std", "resampling")
-# Default preparation of images for a user's encoder: numbers from 0 to 1.
-UNNORMALISED = Preparation(mean=(0.0, 0.0, 0.0), std=(1.0, 1.0, 1.0))
 
 
 def device_of(name: str | None) -> torch.device:
     """Return a device by name: `cpu`, `cuda` or `cuda:1`, or `auto` for a GPU if available."""
     if name in {None, "auto"}:
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    try:
-        device = torch.device(name)
-    except (RuntimeError, TypeError):
-        raise InputError(f"device: {name!r}, expected auto, cpu or cuda") from None
-    if device.type not in {"cpu", "cuda"}:
-        raise InputError(f"device: {name!r}, expected auto, cpu or cuda")
-    if device.type == "cuda" and (not torch.cuda.is_available() or (device.index or 0) >= torch.cuda.device_count()):
-        raise InputError(f"device: {name!r}, but PyTorch finds {torch.cuda.device_count()} CUDA devices; use cpu")
-    return device
+    number = torch.cuda.device_count()
+    devices = ("cpu", "cuda", *(f"cuda:{index}" for index in range(number)))[: None if number else 1]
+    if str(name) not in devices:
+        raise InputError(f"device: {name!r}, expected auto or one of {', '.join(devices)} on this machine")
+    return torch.device(name)
 
 
-@torch.no_grad()
 def embed(
-    build: Callable[[], Any],
+    model: nn.Module,
     training: TrainingSet,
-    *,
     device: str = "auto",
     progress: Callable[[int, int], None] | None = None,
     proxies: Tensor | None = None,
     proxy_labels: Tensor | None = None,
-    optional_proxies: bool = False,
-    about: Mapping[str, str] | None = None,
 ) -> Embeddings:
     """Encode a training set, with the names, pictures and hard negatives of its rows.
 
     Args:
-        build: returns the frozen encoder; it is not called if the rows are in the cache.
+        model: the frozen encoder.
         training: the rows of both sides, or a labelled set.
         device: `auto`, `cpu` or `cuda`.
         progress: called with (rows done, rows in all).
-        proxies: (P, D) class vectors of a labelled set, unless it has its own; without any its samples are compared
-            with each other.
+        proxies: (P, D) class vectors of a labelled set, unless it has its own. If they do not fit the rows and their
+            classes, the samples are compared with each other, with a note.
         proxy_labels: (P,) class of each proxy; default 0 to P-1.
-        optional_proxies: leave out proxies that do not fit the rows and their classes, with a note.
-        about: all that the encoder depends on, the key of the cache; None: nothing is kept.
     """
     sides = (training.query,) if training.candidate is None else training.sides
     if not all(map(len, sides)):
         raise InputError("the data have no rows")
-    target = device_of(device)
-    key = {**about, "data": training.identity, "device": target.type} if about else {}
-    total = sum(map(len, sides))
-    rows = cache.embeddings(key, total, lambda: encode_sides(build().to(target), sides, total, progress))
+    target, total = device_of(device), sum(map(len, sides))
+    rows = encode_sides(model.to(target), sides, total, progress)
     query, *candidate = rows.to(target).split([len(side) for side in sides])
     names, notes = training.names(), training.notes
     if candidate:
@@ -93,38 +75,22 @@ def embed(
     if training.proxies is not None:
         proxies, proxy_labels = training.proxies, training.proxy_labels
     elif proxies is not None:
-        try:
-            notes = (*notes, match_classes(classes, query, proxies, proxy_labels))
-        except InputError as error:
-            if not optional_proxies:
-                raise
-            notes, proxies = (*notes, f"proxies are not used: {error}"), None
+        numbers = torch.arange(len(proxies)) if proxy_labels is None else proxy_labels.cpu()
+        missing = int((~torch.isin(classes.unique(), numbers)).sum())
+        if missing or query.shape[1] != proxies.shape[1]:
+            problem = f"{missing} classes of the data have none, as in data of another split"
+            problem = problem if missing else f"{proxies.shape[1]} dimensions, expected {query.shape[1]} as the samples"
+            notes, proxies = (*notes, f"{len(proxies)} proxies of the checkpoint are not used: {problem}"), None
+        else:
+            note = "class k of the data is matched with class k of the checkpoint's proxies"
+            notes = (*notes, f"{note}; folders of classes are numbered by name")
     if proxies is None:
         return Embeddings.labelled(query, classes, **shown, notes=notes)
     shown = {name: (values, None) for name, values in shown.items()}
     return Embeddings.labelled(query, classes, proxies.to(query), proxy_labels, **shown, notes=notes)
 
 
-def match_classes(classes: Tensor, rows: Tensor, proxies: Tensor, labels: Tensor | None) -> str:
-    """Return the note that the classes of the data and the proxies of a checkpoint are matched by number.
-
-    Raises:
-        InputError: a class has no proxy, or the dimensions differ.
-    """
-    if rows.shape[1] != proxies.shape[1]:
-        raise InputError(f"proxies: {proxies.shape[1]} dimensions, expected {rows.shape[1]} as the samples")
-    numbers, present = (torch.arange(len(proxies)) if labels is None else labels.cpu()).unique(), classes.unique()
-    if missing := present[~torch.isin(present, numbers)].tolist():
-        raise InputError(
-            f"class {', '.join(map(str, missing[:5]))} of the data has no proxy ({len(missing)} such): the checkpoint "
-            f"has {len(proxies)}, of classes {int(numbers[0])} to {int(numbers[-1])}; use the data of its training"
-        )
-    return (
-        f"class k of the data is matched with class k of the checkpoint's proxies ({len(present)} classes in the data, "
-        f"{len(numbers)} among the proxies); folders of classes are numbered by name"
-    )
-
-
+@torch.no_grad()
 def encode_sides(
     model: Any, sides: tuple[Side, ...], total: int, progress: Callable[[int, int], None] | None
 ) -> Tensor:
@@ -142,17 +108,15 @@ def encode_sides(
             batch = order[first : first + size]
             ordered = batch == list(range(first, first + len(batch)))
             items = side.items[first : first + len(batch)] if ordered else [side.items[row] for row in batch]
-            with evaluating(model):
-                vectors = model.encode(list(items) if side.kind == "text" else items, side.kind, role)
-            shape = tuple(vectors.shape) if isinstance(vectors, Tensor) and vectors.is_floating_point() else ()
-            if len(shape) != 2 or shape[0] != len(batch):
-                is_tensor = isinstance(vectors, Tensor)
-                result = f"{vectors.dtype} {tuple(vectors.shape)}" if is_tensor else type(vectors).__name__
+            vectors = encode_frozen(model, list(items) if side.kind == "text" else items, side.kind, role)
+            if not isinstance(vectors, Tensor) or not vectors.is_floating_point() or len(vectors) != len(batch):
+                result = f"{vectors.dtype} {tuple(vectors.shape)}" if isinstance(vectors, Tensor) else type(vectors)
                 raise InputError(f"{name} returned {result} for the {role} side, expected floats ({len(batch)}, D)")
             if not done:
-                rows = torch.empty(total, vectors.shape[1], dtype=torch.float32)
-            if vectors.shape[1] != rows.shape[1]:
-                raise InputError(f"{name} returned {rows.shape[1]} and {vectors.shape[1]} dimensions, expected one")
+                rows = torch.empty(total, *vectors.shape[1:], dtype=torch.float32)
+            if vectors.shape[1:] != rows.shape[1:] or rows.ndim != 2:
+                shapes = f"{tuple(rows.shape[1:])} and {tuple(vectors.shape[1:])}"
+                raise InputError(f"{name} returned rows of shape {shapes}, expected vectors of one width")
             rows[start + torch.tensor(batch)] = vectors.detach().to("cpu", torch.float32)
             done += len(batch)
             if progress:
@@ -160,13 +124,12 @@ def encode_sides(
     return rows
 
 
-@contextmanager
-def evaluating(model: nn.Module) -> Generator[None]:
-    """Put an encoder into eval mode and restore its modes: a user's model may be in training."""
+def encode_frozen(model: nn.Module, items: Any, kind: str, side: str) -> Any:
+    """Encode a batch in eval mode, and restore the modes of all modules: a user's model may be in training."""
     modes = {module: module.training for module in model.modules()}
     model.eval()
     try:
-        yield
+        return model.encode(items, kind, side)  # type: ignore[operator]
     finally:
         for module, mode in modes.items():
             module.training = mode
@@ -177,34 +140,34 @@ class UserEncoder(nn.Module):
 
     Texts come as a list; features and images in arrays as a tensor on the device. Images in files come as (n, 3, 224,
     224) float32 from 0 to 1: the shorter side is resized to 256 pixels, and the centre is cropped. A dictionary
-    `images` of the function (`read_preparation`) changes this, also for images in arrays.
+    `images` of the function (`Preparation.read`) changes this, also for images in arrays.
     """
 
     kinds = KINDS
 
-    def __init__(self, name: str, functions: dict[str, Callable]):
+    def __init__(self, name: str, functions: Mapping[str, Callable]):
         super().__init__()
         self.name, self.functions = name, functions
         declared = (getattr(function, "images", None) for function in functions.values())
         images = next((images for images in declared if isinstance(images, dict)), None)
-        self.preparation = UNNORMALISED if images is None else read_preparation(images)
+        self.prepares_arrays = images is not None
+        self.preparation = Preparation.read({"resize": 256, "crop": (224, 224)} if images is None else images)
         self.towers = nn.ModuleList({f: None for f in functions.values() if isinstance(f, nn.Module)})
         self.register_buffer("place", torch.empty(0), persistent=False)
 
     def encode(self, items: Any, kind: str, side: str) -> Tensor:
         """Encode rows to (n, D)."""
         device: Any = self.place.device  # type: ignore[union-attr]
-        if kind == "image" and not (self.preparation is UNNORMALISED and isinstance(items, Tensor | np.ndarray)):
+        if kind == "image" and (self.prepares_arrays or not isinstance(items, Tensor | np.ndarray)):
             items = self.preparation(items)
         if isinstance(items, Tensor | np.ndarray):
             items = torch.as_tensor(items).to(device)
         with user_code.reported(self.name):
             vectors = self.functions[side](items)
         try:
-            vectors = torch.as_tensor(vectors).detach()
+            return torch.as_tensor(vectors).detach().to(device)
         except (TypeError, ValueError, RuntimeError):
             raise InputError(f"{self.name} returned {type(vectors).__name__}, expected vectors, (n, D)") from None
-        return vectors.to(device)
 
 
 def user_encoder(encoder: Any, name: str) -> nn.Module:
@@ -219,10 +182,7 @@ def user_encoder(encoder: Any, name: str) -> nn.Module:
     """
     if isinstance(encoder, nn.Module) and hasattr(encoder, "kinds") and callable(getattr(encoder, "encode", None)):
         return encoder
-    functions = dict(encoder) if isinstance(encoder, Mapping) else dict.fromkeys(SIDES, encoder)
-    for side in functions:
-        if side not in SIDES:
-            raise InputError(f"{name}: {nearest('side', str(side), SIDES)}")
+    functions = encoder if isinstance(encoder, Mapping) else dict.fromkeys(SIDES, encoder)
     if wrong := [side for side in SIDES if not callable(functions.get(side))]:
         value = type(functions.get(wrong[0])).__name__
         raise InputError(
@@ -230,20 +190,3 @@ def user_encoder(encoder: Any, name: str) -> nn.Module:
             "dictionary of two, query and candidate"
         )
     return UserEncoder(name, functions)
-
-
-def read_preparation(images: Mapping[str, Any]) -> Preparation:
-    """Return the preparation of images that a user's function declares.
-
-    Args:
-        images: `resize` (the shorter side, or height and width, in pixels), `crop` (height and width), `mean` and `std`
-            (of values from 0 to 1), `resampling` (`bilinear` or `bicubic`). Absent steps are skipped.
-    """
-    settings: dict[str, Any] = {"resize": None, "crop": None, "mean": UNNORMALISED.mean, "std": UNNORMALISED.std}
-    settings |= {key: tuple(value) if isinstance(value, list) else value for key, value in images.items()}
-    if unknown := [key for key in images if key not in PREPARATION_KEYS]:
-        raise InputError(nearest("key of images", unknown[0], PREPARATION_KEYS))
-    preparation = Preparation(**settings)
-    if len(preparation.mean) != len(UNNORMALISED.mean):
-        raise InputError(f"images: mean {settings['mean']}, expected {len(UNNORMALISED.mean)} numbers")
-    return preparation

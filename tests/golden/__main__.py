@@ -1,14 +1,12 @@
 """Compare the numbers of this state with the stored ones, write them, or see that planted faults are found."""
 
 import argparse
-import os
 import sys
 import tempfile
 import time
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
-os.environ["COCOS_CACHE"] = "0"
 
 from golden import calls, faults, files, store  # noqa: E402
 

@@ -5,12 +5,6 @@ import pytest
 from golden import calls, files, store
 
 
-@pytest.fixture(autouse=True)
-def without_cache(monkeypatch):
-    """Encode in every run."""
-    monkeypatch.setenv("COCOS_CACHE", "0")
-
-
 @pytest.mark.filterwarnings("default")
 @pytest.mark.parametrize("group", calls.GROUPS)
 def test_golden_numbers_are_equal(group, tmp_path):
