@@ -2,11 +2,9 @@
 
 import argparse
 import collections
-import enum
 import io
 import json
 import pickle
-import struct
 import warnings
 import zipfile
 from pathlib import Path
@@ -35,32 +33,28 @@ class Settings:
     """An object of an unknown class."""
 
 
-class Colour(enum.Enum):
-    """An enumeration of a training script."""
-
-    RED = 1
-
-
 def tensors(arrays=ARRAYS):
     return {name: torch.from_numpy(array.copy()) for name, array in arrays.items()}
 
 
-def npz(path, **arrays):
+def npz(**arrays):
     stream = io.BytesIO()
     np.savez(stream, **arrays)
-    path.write_bytes(stream.getvalue())
+    return stream.getvalue()
 
 
-def npy(path):
+def saved(content, start=0, stop=None, **options):
     stream = io.BytesIO()
-    np.save(stream, ARRAYS["query"])
-    path.write_bytes(stream.getvalue())
+    torch.save(content, stream, **options)
+    return stream.getvalue()[start:stop]
 
 
-def archive(path, *names):
-    with zipfile.ZipFile(path, "w") as members:
+def archive(*names):
+    stream = io.BytesIO()
+    with zipfile.ZipFile(stream, "w") as members:
         for name in names:
             members.writestr(name, b"\x80\x04}.")
+    return stream.getvalue()
 
 
 def quantised():
@@ -68,94 +62,61 @@ def quantised():
         return torch.quantize_per_tensor(torch.eye(4), 0.1, 0, torch.qint8)
 
 
-def damaged(path, start, stop, **options):
-    torch.save(tensors(), path, **options)
-    path.write_bytes(path.read_bytes()[start:stop])
-
-
-def nested(depth):
-    value = []
-    for _ in range(depth):
-        value = [value]
-    return value
-
-
 def labels(*values):
-    return lambda path: torch.save({"embeddings": torch.eye(4), "labels": list(values) * 4}, path)
+    return saved({"embeddings": torch.eye(4), "labels": list(values) * 4})
 
 
-SIDES = {"query": W, "candidate": W.clone()}
 EYE = {"query": np.eye(2), "candidate": np.eye(2)}
-BAD_HEADER = struct.pack("<Q", 24) + b'{"a": {"dtype": "F32" }}'
-# Name -> how to write the file, its kind, and whether it is refused as unsafe.
+# Name -> content of the file, its kind, and whether it is refused as unsafe.
 UNUSABLE = {
-    "empty": (lambda path: path.write_bytes(b""), "empty", False),
-    "text": (lambda path: path.write_text("<html>404 Not Found</html>\n"), "text", False),
-    "lfs": (lambda path: path.write_text("version https://git-lfs.github.com/spec/v1\n"), "text", False),
-    "caption table": (lambda path: path.write_text("caption,image\na dog,1.jpg\n"), "text", False),
-    "noise": (lambda path: path.write_bytes(bytes(range(256))), "unknown", False),
-    "gzip": (lambda path: path.write_bytes(b"\x1f\x8b\x08rest"), "gzip", False),
-    "hdf5": (lambda path: path.write_bytes(b"\x89HDF\r\n\x1a\n"), "netcdf", False),
-    "zip": (lambda path: archive(path, "a.txt"), "zip", False),
-    "cut zip": (lambda path: damaged(path, 0, -60), "damaged zip", False),
-    "cut legacy": (lambda p: damaged(p, 0, -60, _use_new_zipfile_serialization=False), "torch", False),
-    "torchscript": (lambda path: archive(path, "m/data.pkl", "m/constants.pkl"), "torchscript", False),
-    "torch.export": (lambda path: archive(path, "m/archive_format", "m/models/model.json"), "torchscript", False),
-    "protocol 4": (lambda path: archive(path, "m/data.pkl", "m/version"), "torch", False),
-    "plain pickle": (lambda path: path.write_bytes(pickle.dumps({"a": np.ones(2)})), "pickle", False),
-    "old pickle": (lambda path: path.write_bytes(pickle.dumps(np.ones(2), 0)), "pickle", False),
-    "pickled class": (lambda path: path.write_bytes(pickle.dumps(Settings())), "pickle", True),
-    "npy": (npy, "npy", False),
-    "header": (lambda path: path.write_bytes(BAD_HEADER), "safetensors", False),
-    "deep metadata": (
-        lambda path: save_file({"query": W, "candidate": W.clone()}, path, {"directions": "[" * 3000}),
-        "safetensors",
-        False,
-    ),
-    "state dict": (lambda path: torch.save({"net.w": torch.ones(2)}, path), "torch", False),
-    "training": (lambda path: torch.save({"epoch": 3, "net": {}}, path), "torch", False),
-    "list": (lambda path: torch.save([1, 2], path), "torch", False),
-    "whole module": (lambda path: torch.save(torch.nn.Linear(2, 2), path), "torch", True),
-    "unknown class": (lambda path: torch.save({"a": Settings()}, path), "torch", True),
-    "enumeration": (lambda path: torch.save({"a": Colour.RED}, path), "torch", True),
-    "default dict": (lambda path: torch.save({"a": collections.defaultdict(int)}, path), "torch", True),
-    "objects": (lambda path: torch.save({"query": np.array([{}, None], dtype=object)}, path), "torch", False),
-    "records": (lambda path: torch.save({"query": np.zeros(2, dtype="i4,f4")}, path), "torch", False),
-    "deep labels": (labels(nested(40)), "torch", False),
+    "empty": (b"", "empty", False),
+    "text": (b"<html>404 Not Found</html>\n", "text", False),
+    "caption table": (b"caption,image\na dog,1.jpg\n", "text", False),
+    "noise": (bytes(range(256)), "unknown", False),
+    "gzip": (b"\x1f\x8b\x08rest", "gzip", False),
+    "hdf5": (b"\x89HDF\r\n\x1a\n", "netcdf", False),
+    "zip": (archive("a.txt"), "zip", False),
+    "cut zip": (saved(tensors(), 0, -60), "damaged zip", False),
+    "cut legacy": (saved(tensors(), 0, -60, _use_new_zipfile_serialization=False), "torch", False),
+    "torchscript": (archive("m/data.pkl", "m/constants.pkl"), "torchscript", False),
+    "torch.export": (archive("m/archive_format", "m/models/model.json"), "torchscript", False),
+    "protocol 4": (archive("m/data.pkl", "m/version"), "torch", False),
+    "plain pickle": (pickle.dumps({"a": np.ones(2)}), "pickle", True),
+    "pickled class": (pickle.dumps(Settings()), "pickle", True),
+    "header": ((24).to_bytes(8, "little") + b'{"a": {"dtype": "F32" }}', "safetensors", False),
+    "state dict": (saved({"net.w": torch.ones(2)}), "torch", False),
+    "training": (saved({"epoch": 3, "net": {}}), "torch", False),
+    "list": (saved([1, 2]), "torch", False),
+    "whole module": (saved(torch.nn.Linear(2, 2)), "torch", True),
+    "unknown class": (saved({"a": Settings()}), "torch", True),
+    "default dict": (saved({"a": collections.defaultdict(int)}), "torch", True),
+    "objects": (saved({"query": np.array([{}, None], dtype=object)}), "torch", False),
+    "records": (saved({"query": np.zeros(2, dtype="i4,f4")}), "torch", False),
     "ragged labels": (labels([1], [1, 2]), "torch", False),
-    "sparse labels": (labels(torch.ones(2).to_sparse()), "torch", False),
     "complex labels": (labels(1j), "torch", False),
-    "quantised": (lambda path: torch.save({"query": quantised(), "candidate": torch.eye(4)}, path), "torch", False),
-    "empty npz": (npz, "zip", False),
-    "strange npz": (lambda path: npz(path, x=np.ones(2)), "npz", False),
-    "one side": (lambda path: npz(path, query=np.eye(2)), "npz", False),
-    "labels missing": (lambda path: npz(path, embeddings=np.eye(2)), "npz", False),
-    "object array": (lambda path: npz(path, query=np.array([{}, None]), candidate=np.eye(2)), "npz", False),
-    "text array": (lambda path: npz(path, query=np.array(["a"]), candidate=np.eye(2)), "npz", False),
-    "widths": (lambda path: npz(path, query=np.ones((2, 2)), candidate=np.ones((2, 3))), "npz", False),
-    "groups": (lambda path: npz(path, query_group=np.arange(5), **EYE), "npz", False),
-    "nan": (lambda path: npz(path, query=np.array([[1.0], [np.nan]]), candidate=np.ones((2, 1))), "npz", False),
-    "directions": (lambda path: npz(path, directions=np.array([b"\xe9", b"a"]), **EYE), "npz", False),
+    "quantised": (saved({"query": quantised(), "candidate": torch.eye(4)}), "torch", False),
+    "strange npz": (npz(x=np.ones(2)), "npz", False),
+    "one side": (npz(query=np.eye(2)), "npz", False),
+    "labels missing": (npz(embeddings=np.eye(2)), "npz", False),
+    "object array": (npz(query=np.array([{}, None]), candidate=np.eye(2)), "npz", False),
+    "text array": (npz(query=np.array(["a"]), candidate=np.eye(2)), "npz", False),
+    "widths": (npz(query=np.ones((2, 2)), candidate=np.ones((2, 3))), "npz", False),
+    "groups": (npz(query_group=np.arange(5), **EYE), "npz", False),
+    "nan": (npz(query=np.array([[1.0], [np.nan]]), candidate=np.ones((2, 1))), "npz", False),
 }
 
 
 @pytest.mark.parametrize("name", UNUSABLE)
 def test_unusable_file_has_one_message(tmp_path, name):
-    write, kind, unsafe = UNUSABLE[name]
+    content, kind, unsafe = UNUSABLE[name]
     path = tmp_path / "model.pt"
-    write(path)
+    path.write_bytes(content)
     assert File(path).kind == kind
     with pytest.raises(InputError) as error:
         cocos.open(path).embed()
     message = str(error.value)
     assert str(path) in message and message.isprintable() and "weights_only=True" not in message
     assert isinstance(error.value, UnsafeFile) == unsafe
-
-
-@pytest.mark.parametrize("name", UNUSABLE)
-def test_inspect_describes_or_refuses(tmp_path, name):
-    write, _, unsafe = UNUSABLE[name]
-    write(path := tmp_path / "model.pt")
     try:
         json.dumps(checkpoints.inspect(path), allow_nan=False)
         assert not unsafe
@@ -165,28 +126,16 @@ def test_inspect_describes_or_refuses(tmp_path, name):
 
 @pytest.mark.parametrize("place", range(0, 2000, 90))
 def test_flipped_byte_is_an_input_error(tmp_path, place):
-    path = tmp_path / "model.pt"
-    torch.save(tensors() | {"opt": argparse.Namespace(margin=0.2)}, path)
-    content = bytearray(path.read_bytes())
-    content[place % len(content)] ^= 0xFF
-    path.write_bytes(content)
-    try:
-        cocos.open(path).embed()
-    except InputError as error:
-        assert "\n" not in str(error)
-
-
-@pytest.mark.parametrize("place", range(40, 900, 40))
-def test_damaged_compressed_npz_is_an_input_error(tmp_path, place):
-    path = tmp_path / "a.npz"
-    np.savez_compressed(path, **ARRAYS)
-    content = bytearray(path.read_bytes())
-    content[place] ^= 0xFF
-    path.write_bytes(content)
-    try:
-        cocos.open(path).embed()
-    except InputError as error:
-        assert str(path) in str(error)
+    np.savez_compressed(tmp_path / "a.npz", **ARRAYS)
+    torch.save(tensors() | {"opt": argparse.Namespace(margin=0.2)}, tmp_path / "a.pt")
+    for path in (tmp_path / "a.npz", tmp_path / "a.pt"):
+        content = bytearray(path.read_bytes())
+        content[place % len(content)] ^= 0xFF
+        path.write_bytes(content)
+        try:
+            cocos.open(path).embed()
+        except InputError as error:
+            assert "\n" not in str(error) and str(path) in str(error)
 
 
 @pytest.mark.parametrize("path", ["missing.pt", "x" * 300])
@@ -223,7 +172,6 @@ def test_pickled_array_is_equal(tmp_path, dtype, order):
         (float("nan"), "nan"),
         (10**40, str(10**40)),
         ({1: (True, None), "a": argparse.Namespace(b={2})}, {"1": [True, None], "a": {"b": [2]}}),
-        (b"abc", "3 bytes"),
         (torch.float32, "torch.float32"),
     ],
     ids=str,
@@ -249,18 +197,16 @@ def test_folder_lists_and_hashes_its_files(tmp_path):
 
 
 @pytest.mark.parametrize("suffix", ["safetensors", "bin"])
-def test_split_weights_are_joined(tmp_path, suffix):
-    stem = "model" if suffix == "safetensors" else "pytorch_model"
-    save = save_file if suffix == "safetensors" else torch.save
-    for number, name in enumerate("ab", 1):
-        save({name: W * number}, tmp_path / f"{stem}-{number}-of-2.{suffix}")
-    index = tmp_path / f"{stem}.{suffix}.index.json"
+def test_missing_part_of_weights_is_named(tmp_path, suffix):
+    stem, save = ("model", save_file) if suffix == "safetensors" else ("pytorch_model", torch.save)
     places = {name: f"{stem}-{number}-of-2.{suffix}" for number, name in enumerate("ab", 1)}
-    index.write_text(json.dumps({"weight_map": places}))
-    assert {name: float(value[0, 0]) for name, value in state_dicts.weights(File(tmp_path)).items()} == {"a": 1, "b": 2}
+    for name, place in places.items():
+        save({name: W}, tmp_path / place)
+    (tmp_path / f"{stem}.{suffix}.index.json").write_text(json.dumps({"weight_map": places}))
+    assert state_dicts.weight_files(File(tmp_path)) == list(places.values())
     (tmp_path / places["b"]).unlink()
     with pytest.raises(InputError, match=places["b"]):
-        state_dicts.weights(File(tmp_path))
+        state_dicts.weight_files(File(tmp_path))
 
 
 @pytest.mark.parametrize(
@@ -280,10 +226,3 @@ def test_split_weights_are_joined(tmp_path, suffix):
 )
 def test_state_dicts_have_no_wrappers(content, expected):
     assert [set(tensors) for tensors in state_dicts.state_dicts(content)] == expected
-
-
-def test_circular_content_is_searched_once():
-    content = {f"k{number}": {} for number in range(64)}
-    for value in content.values():
-        value.update(content, w=W)
-    assert len(state_dicts.state_dicts(content)) == 64

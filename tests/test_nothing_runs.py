@@ -105,17 +105,14 @@ def test_hostile_file_is_refused(tmp_path, watched, name):
     assert len(paths) == 12 and not WATCHED["events"]
 
 
-@pytest.mark.parametrize("protocol", [0, 2, 4, 5])
+@pytest.mark.parametrize("protocol", [2, 4, 5])
 @pytest.mark.parametrize("name", ["os.system", "exec", "state dict", "partial", "namespace"])
 def test_call_is_named_and_unsafe(tmp_path, name, protocol):
     payload = payloads(tmp_path / MARKER)[name]
     path = tmp_path / "file.pt"
     function = "exec" if name == "exec" else "functools.partial" if name == "partial" else "posix.system"
-    if protocol == 0:
-        path.write_bytes(pickle.dumps(payload, 0))
-    else:
-        torch.save(payload, path, pickle_protocol=protocol)
-    with pytest.raises(cocos.UnsafeFile, match=re.escape(function)):
+    torch.save(payload, path, pickle_protocol=protocol)
+    with pytest.raises(cocos.UnsafeFile, match=re.escape(function) if protocol == 2 else "protocol"):
         cocos.open(path)
 
 
@@ -144,26 +141,22 @@ def classes(monkeypatch):
 
 @pytest.mark.filterwarnings("ignore:Couldn't retrieve source")
 @pytest.mark.parametrize("legacy", [False, True])
-@pytest.mark.parametrize("case", ["whole", "parallel", "in a dictionary", "hyper_parameters"])
+@pytest.mark.parametrize("case", ["whole", "hyper_parameters"])
 def test_missing_class_and_cure_are_named(tmp_path, classes, case, legacy):
     embedder, config = classes
     model = embedder()
     content = {
         "whole": model,
-        "parallel": torch.nn.DataParallel(model),
-        "in a dictionary": {"model": model, "epoch": 3},
         "hyper_parameters": {"state_dict": model.state_dict(), "hyper_parameters": config()},
     }[case]
     path = tmp_path / "last.ckpt"
     torch.save(content, path, _use_new_zipfile_serialization=not legacy)
-    name, weights = "models.Embedder", ".state_dict()"
-    if case == "hyper_parameters":
-        name, weights = "omegaconf.dictconfig.DictConfig", "content['state_dict']"
+    name = "models.Embedder" if case == "whole" else "omegaconf.dictconfig.DictConfig"
     with pytest.raises(cocos.UnsafeFile) as refusal:
         cocos.open(path)
     assert f"class {name}," in str(refusal.value)
     lines = re.search(r": (content = torch.load\(.*\)); (torch.save\(.*\))$", str(refusal.value))
-    assert lines is not None and weights in lines[2]
+    assert lines is not None
     # The two lines, run where the class is installed, write a file that opens.
     exec(f"{lines[1]}\n{lines[2].replace('last_weights.pt', str(tmp_path / 'w.pt'))}", {"torch": torch})
     weights = cocos.checkpoints.File(tmp_path / "w.pt").content
@@ -210,7 +203,6 @@ def test_source_has_no_unsafe_reader():
 
 # Folders that a library opens: the model class in the folder, an installed callable, automatic classes of model and
 # tokenizer, pickled weights in two places, and an activation that is a function.
-IDENTITY = "torch.nn.modules.linear.Identity"
 WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "b", "c"]
 
 
@@ -247,68 +239,38 @@ def text_folder(path):
     return path
 
 
-def edit(path, **changes):
-    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
-
-
-def edit_module(folder, number, kind):
-    modules = json.loads((folder / "modules.json").read_text())
-    modules[number]["type"] = kind
-    (folder / "modules.json").write_text(json.dumps(modules))
-
-
-def hostile_module(folder, code):
-    edit_module(folder, 0, "evil_module.Transformer")
-    (folder / "evil_module.py").write_text(f"{code}\nclass Transformer: pass")
-
-
-def hostile_callable(folder, code):
-    edit_module(folder, 2, "joblib.numpy_pickle")
-
-
-def hostile_model(folder, code):
-    edit(folder / "config.json", auto_map={"AutoModel": "evil.M", "AutoConfig": "evil.C"}, model_type="evilx")
-    (folder / "evil.py").write_text(f"{code}\nclass M: pass\nclass C: pass")
-
-
-def hostile_tokenizer(folder, code):
-    edit(folder / "tokenizer_config.json", auto_map={"AutoTokenizer": ["evil.T", None]}, tokenizer_class="T")
-    (folder / "evil.py").write_text(f"{code}\nclass T: pass")
-
-
-def hostile_weights(folder, code):
-    (folder / "model.safetensors").unlink()
-    torch.save({"w": Call(exec, code)}, folder / "pytorch_model.bin")
-
-
-def hostile_dense(folder, code):
-    torch.save({"linear.weight": Call(exec, code)}, folder / "2_Dense/pytorch_model.bin")
-
-
-def hostile_activation(folder, code):
-    edit(folder / "2_Dense/config.json", activation_function="os.getcwd")
-
-
-HOSTILE_FOLDERS = (
-    hostile_module,
-    hostile_callable,
-    hostile_model,
-    hostile_tokenizer,
-    hostile_weights,
-    hostile_dense,
-    hostile_activation,
-)
+CLASSES = "class M: pass\nclass C: pass\nclass T: pass\nclass Transformer: pass"
+# Name -> file, its changes; a file of weights is a payload.
+HOSTILE_FOLDERS = {
+    "module": ("modules.json", (0, "evil.Transformer")),
+    "callable": ("modules.json", (2, "joblib.numpy_pickle")),
+    "model": ("config.json", {"auto_map": {"AutoModel": "evil.M", "AutoConfig": "evil.C"}, "model_type": "evilx"}),
+    "tokenizer": ("tokenizer_config.json", {"auto_map": {"AutoTokenizer": ["evil.T", None]}, "tokenizer_class": "T"}),
+    "weights": ("pytorch_model.bin", None),
+    "dense": ("2_Dense/pytorch_model.bin", None),
+    "activation": ("2_Dense/config.json", {"activation_function": "os.getcwd"}),
+}
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("change", HOSTILE_FOLDERS, ids=lambda change: change.__name__)
-def test_hostile_folder_is_refused(tmp_path, watched, change):
+@pytest.mark.parametrize("name", HOSTILE_FOLDERS)
+def test_hostile_folder_is_refused(tmp_path, watched, name):
     pytest.importorskip("sentence_transformers")
     WATCHED["on"] = False
-    folder = text_folder(tmp_path / "model")
-    data = {"query": ["a b", "c"], "candidate": ["b", "a c"]}
+    folder, (place, change) = text_folder(tmp_path / "model"), HOSTILE_FOLDERS[name]
+    data, code = {"query": ["a b", "c"], "candidate": ["b", "a c"]}, f"open({str(watched)!r}, 'w')"
     assert cocos.open(folder, data=lambda split: data).embed().query.shape == (2, 8)
-    change(folder, f"open({str(watched)!r}, 'w')")
+    (folder / "evil.py").write_text(f"{code}\n{CLASSES}")
+    if change is None:
+        (folder / "model.safetensors").unlink() if name == "weights" else None
+        torch.save({"w": Call(exec, code)}, folder / place)
+    else:
+        content = json.loads((folder / place).read_text())
+        if isinstance(change, tuple):
+            content[change[0]]["type"] = change[1]
+        else:
+            content |= change
+        (folder / place).write_text(json.dumps(content))
     with pytest.raises(cocos.InputError):
         cocos.open(folder, data=lambda split: data).embed()
     assert not watched.exists()

@@ -7,21 +7,19 @@ safetensors and `numpy.load(allow_pickle=False)`.
 import argparse
 import hashlib
 import json
-import os
+import math
 import pathlib
 import pickle
-import pickletools
 import re
-import sys
 import types
 import warnings
 import zipfile
-from collections.abc import Generator, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Generator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -33,17 +31,15 @@ from cocos.base.errors import InputError, UnsafeFile, unreachable
 TENSOR_KINDS = ("torch", "safetensors", "npz", "npy")
 # Kinds that may be training data.
 DATA_KINDS = ("text", "gzip", "unknown", "folder", "npz", "safetensors", "pickle")
-# First pickle of a torch file before version 1.6, and the number of its pickles.
-LEGACY_MAGIC, LEGACY_PICKLES = b"\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19.", 5
-# Largest header that the safetensors library accepts.
-MAX_HEADER = 100_000_000
-# Files in a model folder that do not change its embeddings: exports, training state, prose.
-NOT_WEIGHTS = re.compile(
-    r"(^|/)(onnx|openvino|coreml|runs|logs|checkpoint-\d+)/|\.(h5|onnx|msgpack|ot|tflite|md|png|jpe?g|log|py)$"
-    r"|(^|/)(optimizer|scheduler|scaler|rng_state\w*|training_args)\.(pt|pth|bin)$"
-)
-# Modules of the standard library that contain only plain values.
-VALUE_MODULES = ("collections", "datetime", "decimal", "enum", "fractions", "pathlib", "uuid")
+# First pickle of a torch file before version 1.6.
+LEGACY_MAGIC = b"\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19."
+# Beginnings of files -> their kinds.
+MAGIC = {b"\x93NUMPY": "npy", b"\x89HDF\r\n": "netcdf", b"CDF": "netcdf", b"Ix": "faiss", b"\x1f\x8b": "gzip"}
+MAX_HEADER = 100_000_000  # bytes of a header that the safetensors library accepts
+# Files in a model folder that define its embeddings.
+MODEL_SUFFIXES = (".json", ".txt", ".model", ".safetensors", ".bin", ".pt", ".pth")
+# Modules whose functions run commands or other code.
+RUNNERS = ("builtins", "__builtin__", "functools", "importlib", "nt", "operator", "os", "posix", "runpy", "subprocess")
 EMBED_INSTEAD = (
     "encode your training data with the frozen model and save the embeddings: numpy.savez(FILE, query=..., "
     "candidate=..., query_group=..., candidate_group=...), or embeddings=..., labels=... of a labelled set, then "
@@ -54,8 +50,8 @@ BUILD_INSTEAD = "or build its model: --model file.py:build"
 MODEL_FOLDER_FILES = ("modules.json", "tokenizer.json", "vocab.txt", "vocab.json", "preprocessor_config.json")
 ADVICE = {
     "empty": "is empty (0 bytes); copy it again",
-    "zip": "is a zip archive, but not of torch or numpy; unpack it and give the checkpoint or folder inside",
-    "damaged zip": "is a truncated or damaged zip archive (a torch or npz file cut short?); copy it again",
+    "zip": "is a zip archive, but not of torch or numpy; unpack it",
+    "damaged zip": "is a truncated or damaged zip archive; copy it again",
     "torchscript": "is a TorchScript or torch.export program, which runs code when loaded; save tensors instead: "
     "torch.save(model.state_dict(), FILE)",
     "netcdf": "is an HDF5 or netCDF file; open a result of cocos with cocos.results.open, and convert other arrays: "
@@ -63,11 +59,8 @@ ADVICE = {
     "labels=arrays['LABELS'][:])",
     "faiss": "is a FAISS index; convert its vectors: import faiss, numpy; index = faiss.read_index(FILE); "
     "numpy.savez('embeddings.npz', embeddings=index.reconstruct_n(0, index.ntotal), labels=...)",
-    "mteb": "contains results of MTEB and no vectors; encode its texts: cocos encode DATA --model MODEL --out "
-    "embeddings.npz",
     "gzip": "is compressed with gzip; unpack it first",
-    "pickle": f"is a plain Python pickle, which cocos does not load; {EMBED_INSTEAD}",
-    "text": "is a text file, not a checkpoint (a failed download, or a Git LFS pointer?)",
+    "text": "is a text file, not a checkpoint, vectors or scores (a failed download, a pointer of Git LFS, results?)",
     "unknown": "is not a torch, safetensors or npz file",
 }
 
@@ -115,10 +108,6 @@ VALUES: dict[str, Any] = {
     **{f"numpy.{module}.multiarray.scalar": read_scalar for module in ("core", "_core")},
     **{f"numpy.{module}.multiarray._reconstruct": Array for module in ("core", "_core")},
 }
-# Names of plain values in pickles.
-ACCEPTED = {"collections.OrderedDict", "collections.Counter", "_codecs.encode"}
-ACCEPTED |= {"copy_reg._reconstructor", "copyreg._reconstructor", "builtins.object", "__builtin__.object"}
-ACCEPTED |= {f"{module}.{name}" for module in ("builtins", "__builtin__") for name in ("set", "bytearray", "complex")}
 
 
 @dataclass(frozen=True)
@@ -142,32 +131,21 @@ class File:
 
     @cached_property
     def kind(self) -> str:
-        """The kind of the file: one of `TENSOR_KINDS`, a key of `ADVICE`, or `folder`."""
+        """The kind of the file: one of `TENSOR_KINDS`, a key of `ADVICE`, `pickle` or `folder`."""
         if self.path.is_dir():
             return "folder"
         with open(self.path, "rb") as stream:
             head = stream.read(512)
-        if head[:4] in {b"PK\x03\x04", b"PK\x05\x06"}:
+        if head.startswith(b"PK"):
             return archive_kind(self.path)
-        if not head:
-            return "empty"
-        if head[0] == 0x80 and LEGACY_MAGIC in head[:32]:
-            return "torch"
-        if head.startswith(b"\x93NUMPY"):
-            return "npy"
-        if head.startswith((b"\x89HDF\r\n", b"CDF")):
-            return "netcdf"
-        if 2 <= int.from_bytes(head[:8], "little") <= MAX_HEADER and head[8:9] == b"{":
+        if head[8:9] == b"{" and int.from_bytes(head[:8], "little") <= MAX_HEADER:
             return "safetensors"
-        if head[:2] == b"Ix" and head[2:4].isalnum():
-            return "faiss"
-        if head[:1] == b"{" and b'"mteb_version"' in head:
-            return "mteb"
-        if head[:2] == b"\x1f\x8b":
-            return "gzip"
-        if head[0] == 0x80 or (head[:1] in b"c(]}" and is_old_pickle(self.path)):
-            return "pickle"
-        return "text" if all(byte >= 32 or byte in b"\t\n\r\f" for byte in head) else "unknown"
+        if head.startswith(b"\x80"):
+            return "torch" if LEGACY_MAGIC in head[:32] else "pickle"
+        if kind := next((kind for magic, kind in MAGIC.items() if head.startswith(magic)), None):
+            return kind
+        is_text = all(byte >= 32 or byte in b"\t\n\r\f" for byte in head)
+        return "empty" if not head else "text" if is_text else "unknown"
 
     @cached_property
     def content(self) -> Any:
@@ -195,7 +173,7 @@ class File:
         content = self.content if self.kind == "torch" else None
         return content if isinstance(content, dict) else {}
 
-    @cached_property
+    @property
     def metadata(self) -> dict[str, str]:
         """The metadata of a safetensors file; empty for other kinds."""
         if self.kind != "safetensors":
@@ -205,21 +183,11 @@ class File:
 
     @cached_property
     def arrays(self) -> tuple[str, ...]:
-        """The names of the arrays in an npz file; empty for other kinds."""
-        if self.kind != "npz":
-            return ()
-        with zipfile.ZipFile(self.path) as archive:
-            return tuple(name.removesuffix(".npy") for name in archive.namelist())
-
-    @cached_property
-    def wanted_names(self) -> list[str]:
-        """The classes and functions that the pickles in the file require beyond tensors and plain values, in order."""
-        names: list[str] = []
-        with suppress(ValueError, OSError, zipfile.BadZipFile, NotImplementedError):  # a damaged pickle ends early
-            for stream in pickle_streams(self.path):
-                names += pickled_names(stream)
-        names = [name for name in dict.fromkeys(names) if name not in VALUES and name not in ACCEPTED]
-        return [name for name in names if not name.startswith("torch.") or name.startswith("torch.nn.modules.")]
+        """The names of the arrays in an npz file, or of the entries of a dictionary in another file."""
+        if self.kind == "npz":
+            with zipfile.ZipFile(self.path) as archive:
+                return tuple(name.removesuffix(".npy") for name in archive.namelist())
+        return tuple(self.content) if isinstance(self.content, dict) else ()
 
     @cached_property
     def sha256(self) -> str:
@@ -229,19 +197,15 @@ class File:
                 return hashlib.file_digest(stream, "sha256").hexdigest()
         digest = hashlib.sha256()
         for name in self.names:
-            if not NOT_WEIGHTS.search(name):
+            if name.endswith(MODEL_SUFFIXES):
                 digest.update(f"{name}\0{self.file(name).sha256}\n".encode("utf-8", "surrogateescape"))
         return digest.hexdigest()
 
     @cached_property
     def names(self) -> tuple[str, ...]:
         """The names of the files in a folder and its subfolders, sorted, with `/`; hidden files are skipped."""
-        names = []
-        for folder, inner, files in os.walk(self.path):
-            inner[:] = [name for name in inner if not name.startswith((".", "__pycache__"))]
-            place = Path(folder).relative_to(self.path)
-            names += [(place / name).as_posix() for name in files if not name.startswith(".")]
-        return tuple(sorted(name for name in names if (self.path / name).is_file()))
+        paths = (path.relative_to(self.path) for path in self.path.rglob("*") if path.is_file())
+        return tuple(sorted(path.as_posix() for path in paths if not any(part[0] == "." for part in path.parts)))
 
     def __contains__(self, name: str) -> bool:
         return (self.path / name).is_file()
@@ -259,24 +223,14 @@ def archive_kind(path: Path) -> str:
     """Return the kind of a zip archive."""
     try:
         with zipfile.ZipFile(path) as archive:
-            members = archive.namelist()
+            members = {name.split("/", 1)[-1] for name in archive.namelist()}
     except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError):
         return "damaged zip"
-    inner = {name.split("/", 1)[-1] for name in members}
     if any(name.endswith(".npy") for name in members):
         return "npz"
-    if "constants.pkl" in inner or "archive_format" in inner or any(re.match("(code|models)/", name) for name in inner):
+    if {"constants.pkl", "archive_format"} & members:
         return "torchscript"
-    return "torch" if "data.pkl" in inner else "zip"
-
-
-def is_old_pickle(path: Path) -> bool:
-    """Return whether a file is a pickle of protocol 0 or 1, which has no mark at the start."""
-    try:
-        with open(path, "rb") as stream:
-            return bool(list(pickled_names(stream)))  # to its end: a text may begin like a pickle
-    except ValueError:
-        return False
+    return "torch" if "data.pkl" in members else "zip"
 
 
 @contextmanager
@@ -287,12 +241,31 @@ def reading(file: File) -> Generator[None]:
     except InputError:
         raise
     except pickle.UnpicklingError as error:
-        if "Unsupported" in str(error) or "unsupported" in str(error):
-            raise UnsafeFile(explain_refusal(file, str(error))) from None
+        if "unsupported" in str(error).lower():
+            raise UnsafeFile(explain_refusal(file.path, str(error))) from None
         raise InputError(f"{file.path} is a damaged torch file; copy it again") from None
     except Exception as error:  # torch, numpy and zipfile raise almost anything for a damaged file
         reason = " ".join(str(error).split())[:100] or type(error).__name__
         raise InputError(f"{file.path} is a damaged {file.kind} file ({reason}); copy it again") from None
+
+
+def explain_refusal(path: Path, error: str) -> str:
+    """Return the message for a file that torch refuses: its first class, and the two lines that save the state dict."""
+    match = re.search(r"GLOBAL (\S+)", error)
+    if match is None:
+        return f"{path} is refused: its pickle protocol can run code; save it again with torch.save(content, FILE)"
+    name = match[1].rstrip(".")
+    if name.partition(".")[0] in RUNNERS:
+        return (
+            f"{path} is refused as unsafe: loading it would run {name}. Nothing was run; do not load it with another "
+            "tool, and ask its author for a file of tensors"
+        )
+    output = path.with_name(f"{path.stem}_weights.pt").name
+    return (
+        f"{path} contains an object of class {name}, whose code cocos does not run. If you trust the file, save its "
+        f"tensors where the class is installed: content = torch.load({str(path)!r}, weights_only=False); "
+        f"torch.save(content['state_dict'] if isinstance(content, dict) else content.state_dict(), {output!r})"
+    )
 
 
 def read_json(path: Path) -> Any:
@@ -301,62 +274,6 @@ def read_json(path: Path) -> Any:
         return json.loads(path.read_bytes())
     except (OSError, ValueError, RecursionError) as error:
         raise InputError(f"{path} is not readable as JSON ({str(error)[:100]}); copy it again") from None
-
-
-def pickle_streams(path: Path) -> Iterator[IO[bytes]]:
-    """Yield a stream at the start of each pickle of a torch file or plain pickle."""
-    if zipfile.is_zipfile(path):
-        with zipfile.ZipFile(path) as archive:
-            for name in archive.namelist():
-                if name.endswith(".pkl"):
-                    with archive.open(name) as stream:
-                        yield stream
-    else:
-        with open(path, "rb") as stream:
-            for _ in range(LEGACY_PICKLES):
-                yield stream
-
-
-def pickled_names(stream: IO[bytes]) -> Iterator[str]:
-    """Yield the names of the classes and functions in a pickle, without loading it."""
-    texts: list[str | None] = []
-    memo: dict[int, str | None] = {}
-    for operation, argument, _ in pickletools.genops(stream):
-        if operation.name in {"GLOBAL", "INST"}:
-            yield argument.replace(" ", ".")
-        elif operation.name == "STACK_GLOBAL":
-            yield ".".join(map(str, texts[-2:]))
-        elif operation.name == "MEMOIZE" or "PUT" in operation.name:
-            memo[len(memo) if argument is None else argument] = texts[-1] if texts else None
-        elif "GET" in operation.name:
-            texts.append(memo.get(argument))
-        elif isinstance(argument, str):
-            texts.append(argument)
-
-
-def explain_refusal(file: File, error: str) -> str:
-    """Return the message for a file that requires code: the class, and the two lines that save the state dict."""
-    names = file.wanted_names
-    users = [name for name in names if not name.startswith("torch.")]
-    reported = re.search(r"GLOBAL (\S+)", error)
-    name = (users or names or [reported[1].rstrip(".") if reported else "an instruction that torch does not accept"])[0]
-    module = name.partition(".")[0]
-    if module == "__builtin__" or (module in sys.stdlib_module_names and module not in VALUE_MODULES):
-        return (
-            f"{file.path} is refused as unsafe: loading it would run {name}. Nothing was run; do not load it with "
-            "another tool, and ask its author for a file of tensors"
-        )
-    if not names:
-        return f"{file.path} is refused: it contains {name}; save it again with torch.save(content, FILE)"
-    output = file.path.with_name(f"{file.path.stem}_weights.pt").name
-    weights = "content['state_dict']"
-    if any(name.startswith("torch.nn.") for name in names):  # the whole model, or a dictionary that contains it
-        weights = "(content['model'] if isinstance(content, dict) else content).state_dict()"
-    return (
-        f"{file.path} contains an object of class {name}, whose code cocos does not run. If you trust the file, save "
-        f"its tensors where the class is installed: content = torch.load({str(file.path)!r}, weights_only=False); "
-        f"torch.save({weights}, {output!r})"
-    )
 
 
 def replace_stand_ins(value: Any) -> Any:
@@ -376,23 +293,18 @@ def replace_stand_ins(value: Any) -> Any:
 
 def plain(value: Any) -> Any:
     """Convert to JSON data. A tensor or array of one number becomes that number, a larger one a text."""
-    if isinstance(value, Tensor):
-        value = value.numpy(force=True) if value.numel() == 1 and value.dtype != torch.bfloat16 else value
-    if isinstance(value, Tensor | np.ndarray | np.generic):
-        if isinstance(value, Tensor) or value.size != 1 or value.dtype.kind not in "biufU":
+    if isinstance(value, Tensor | np.ndarray):
+        if math.prod(value.shape) != 1 or value.dtype == torch.bfloat16:
             return f"{tuple(value.shape)} {str(value.dtype).removeprefix('torch.')}"
         value = value.item()
-    if value is None or isinstance(value, bool | str):
-        return value
-    if isinstance(value, int | float):
-        return value if abs(value) < 2**63 else str(value)  # also NaN and infinity
-    if isinstance(value, NAMESPACES):
-        value = vars(value)
+    value = value.item() if isinstance(value, np.generic) else vars(value) if isinstance(value, NAMESPACES) else value
     if isinstance(value, dict):
         return {str(plain(key)): plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple | set | frozenset):
         return [plain(item) for item in value]
-    return f"{len(value)} bytes" if isinstance(value, bytes | bytearray) else str(value)
+    if isinstance(value, int | float) and not abs(value) < 2**63:  # also NaN and infinity
+        return str(value)
+    return value if isinstance(value, int | float | str | None) else str(value)[:100]
 
 
 def describe(file: File) -> str:
@@ -401,34 +313,21 @@ def describe(file: File) -> str:
     Raises:
         UnsafeFile: it requires code.
     """
-    path = file.path
+    path, names = file.path, ", ".join(str(name)[:40] for name in file.arrays[:8])
     if file.kind == "folder":
-        files = ", ".join(name[:60] for name in file.names[:8]) or "no files"
-        return f"{path} is a folder without a known model ({files}); name a checkpoint or a file of embeddings in it"
-    if file.kind == "pickle" and file.wanted_names:
-        raise UnsafeFile(explain_refusal(file, ""))
-    if file.kind == "npy":
-        array = f"numpy.load({str(path)!r})"
-        return (
-            f"{path} is one numpy array; save both sides in one file, numpy.savez('embeddings.npz', query={array}, "
-            f"candidate=...), or a matrix of scores, numpy.savez('scores.npz', scores={array}, positive=...)"
-        )
+        return f"{path} is a folder without a known model ({', '.join(file.names[:8])}); name a checkpoint in it"
+    if file.kind == "pickle":
+        raise UnsafeFile(f"{path} is a plain Python pickle, which can run code and is not loaded; {EMBED_INSTEAD}")
     if file.kind in ADVICE:
         return f"{path} {ADVICE[file.kind]}"
+    if file.kind == "npy":
+        return f"{path} is one array; {EMBED_INSTEAD}"
     if file.kind == "npz":
-        arrays = ", ".join(name[:40] for name in file.arrays[:8])
-        return f"{path} has no array 'query', 'candidate' or 'embeddings' (arrays: {arrays}); {EMBED_INSTEAD}"
-    content = file.content
-    if not isinstance(content, dict):
-        return f"{path} contains a {type(content).__name__}, expected named tensors; {EMBED_INSTEAD}"
-    tensors = [str(key)[:40] for key, value in content.items() if isinstance(value, Tensor)]
-    if tensors and any((path.parent / name).is_file() for name in MODEL_FOLDER_FILES):
+        return f"{path} has no array 'query', 'candidate' or 'embeddings' (arrays: {names}); {EMBED_INSTEAD}"
+    if any((path.parent / name).is_file() for name in MODEL_FOLDER_FILES):
         return f"{path} contains only the weights of the model in {path.parent}; name the folder: {path.parent}"
-    if tensors and len(tensors) == len(content):
-        parts = ", ".join(list(dict.fromkeys(key.split(".")[0] for key in tensors))[:6])
-        return (
-            f"{path} is a bare state dict of {len(tensors)} tensors ({parts}) without its architecture and data; "
-            f"{EMBED_INSTEAD}, {BUILD_INSTEAD}"
-        )
-    keys = ", ".join(str(key)[:40] for key in list(content)[:8])
-    return f"{path} is a training checkpoint of an unknown architecture (keys {keys}); {EMBED_INSTEAD}, {BUILD_INSTEAD}"
+    if not isinstance(file.content, dict):
+        return f"{path} contains a {type(file.content).__name__}, expected named tensors; {EMBED_INSTEAD}"
+    is_state = file.content and all(isinstance(value, Tensor) for value in file.content.values())
+    problem = "is a bare state dict" if is_state else "is a training checkpoint of an unknown architecture"
+    return f"{path} {problem} ({len(file.content)} entries: {names}); {EMBED_INSTEAD}, {BUILD_INSTEAD}"
