@@ -80,33 +80,15 @@ def alike(one, other):
 )
 def test_rows_are_read_by_their_numbers_from_every_kind_of_shard(tmp_path_factory, kind, cuts, index):
     folder, arrays = tmp_path_factory.mktemp("rows"), sides()
-    stored = cocos.open(write(folder / "set", arrays, cuts, kind)).stored()
+    stored = cocos.open(write(folder / "set", arrays, cuts, kind)).stored
     rows = torch.tensor(sorted(index))
     assert torch.equal(stored.candidate.read(rows), torch.as_tensor(arrays["candidate"])[rows])
-
-
-@pytest.mark.parametrize("kind", ["npy", "npz", "parquet"])
-def test_named_rows_have_their_texts_and_the_others_are_not_read(tmp_path, monkeypatch, kind):
-    texts = {"candidate_name": np.array([f"caption {'x' * (row % 7)}{row}" for row in range(ROWS)])}
-    if kind != "parquet":  # a side without texts is named by its rows
-        texts["query_name"] = np.array([f"image {row}" for row in range(ROWS)])
-    folder = write(tmp_path / "set", sides() | texts, [77, 300], kind)
-    monkeypatch.setattr(shards, "MIN_MAPPED", 1)
-    monkeypatch.setattr(shards, "read_values", lambda *_: pytest.fail("all texts were read"))
-    asked = ["plot", "contributors", str(folder), "--row", "301", "--direction", "c2q", "--batch-size", "16", "--json"]
-    done = CliRunner().invoke(app, asked)
-    assert done.exit_code == 0, done.output
-    told = json.loads(done.stdout)["directions"]["c2q"]
-    assert told["query_text"] == texts["candidate_name"][301]
-    named = texts.get("query_name", [f"row {row}" for row in range(ROWS)])
-    assert len(told["candidate_index"]) == 16
-    assert all(told["text"][place] == named[row] for place, row in told["candidate_index"].items())
 
 
 def test_big_endian_rows_are_read_as_they_are_meant(tmp_path):
     arrays = {name: values.astype(">f4") for name, values in sides().items()}
     rows = torch.tensor([3, 4, 5, 90, 499])
-    found = cocos.open(write(tmp_path / "set", arrays, [77])).stored().query.read(rows)
+    found = cocos.open(write(tmp_path / "set", arrays, [77])).stored.query.read(rows)
     assert torch.equal(found, torch.as_tensor(arrays["query"].astype("<f4"))[rows])
 
 
@@ -188,7 +170,7 @@ def test_a_question_of_batches_reads_their_rows_alone(tmp_path, monkeypatch, nam
     arrays = groups()
     held, folder = single(tmp_path, arrays), write_sides(tmp_path / "set", arrays)
     monkeypatch.setattr(module, limit, 1)
-    monkeypatch.setattr(shards, "read_all", lambda *_: pytest.fail("all rows were read"))
+    monkeypatch.setattr(ShardRows, "read_all", lambda *_: pytest.fail("all rows were read"))
     expected, found = (OF_BATCHES[name](each) for each in (held, cocos.open(folder)))
     for key in expected.variables:
         one, other = expected[key].values, found[key].values
@@ -212,7 +194,7 @@ SETS = {
 def test_few_batches_are_weighed_where_no_number_is_given(tmp_path, monkeypatch, name):
     folder = write(tmp_path / "set", sides(np.float32), [123])
     monkeypatch.setattr(shards, "MIN_MAPPED", 1)
-    monkeypatch.setattr(shards, "read_all", lambda *_: pytest.fail("all rows were read"))
+    monkeypatch.setattr(ShardRows, "read_all", lambda *_: pytest.fail("all rows were read"))
     monkeypatch.setattr(prepared, "FEW_QUERIES", 48)
     ask = {
         "replay": lambda more: measures.replay(cocos.open(folder), batch_size=16, **more),
@@ -227,18 +209,14 @@ def test_few_batches_are_weighed_where_no_number_is_given(tmp_path, monkeypatch,
 
 @pytest.mark.parametrize("name", SETS)
 def test_an_audit_of_batches_reads_their_rows_alone(tmp_path, monkeypatch, name):
-    """With the texts of these rows."""
     made, writes = SETS[name]
-    arrays, rules = made(), ["group", "text"] if name == "pairs" else ["group"]
-    if name == "pairs":
-        arrays |= {f"{side}_name": np.array([f"text {row % 90}" for row in range(ROWS)]) for side in sides()}
+    arrays = made()
     held, folder = single(tmp_path, arrays), writes(tmp_path / "set", arrays)
-    options = {"batch_size": 16, "batches": 9, "rules": rules, "copies": "keep"}
+    options = {"batch_size": 16, "batches": 9, "rules": ["group"], "copies": "keep"}
     expected = measures.audit(held, **options)
     monkeypatch.setattr(shards, "MIN_MAPPED", 1)
-    monkeypatch.setattr(shards, "read_all", lambda *_: pytest.fail("all rows were read at once"))
+    monkeypatch.setattr(ShardRows, "read_all", lambda *_: pytest.fail("all rows were read at once"))
     found = measures.audit(cocos.open(folder), **options)
-    assert found.sizes["pair"] > 2 or name == "labelled"
     for key in expected.variables:
         one, other = expected[key].values, found[key].values
         if one.dtype.kind == "f":
@@ -247,7 +225,6 @@ def test_an_audit_of_batches_reads_their_rows_alone(tmp_path, monkeypatch, name)
             assert np.array_equal(other, one), key
     untried = json.loads(measures.audit(cocos.open(folder), batch_size=16, batches=9).attrs["untried"])
     assert untried["neighbours"].endswith("name it in the rules to read all")
-    assert ("rows outside of the batches" in untried.get("text", "")) == (name != "pairs")
 
 
 def test_a_question_of_all_rows_says_their_size_and_refuses_what_does_not_fit(tmp_path, monkeypatch, caplog):
@@ -327,7 +304,7 @@ def test_queries_that_are_drawn_are_ranked_on_a_disk_as_in_memory(tmp_path, monk
     held, folder = single(tmp_path, arrays), writes(tmp_path / "set", arrays)
     every, expected = measures.evaluate(held), measures.evaluate(held, queries=queries)
     monkeypatch.setattr(shards, "MIN_MAPPED", 1)
-    monkeypatch.setattr(shards, "read_all", lambda *_: pytest.fail("all rows were read at once"))
+    monkeypatch.setattr(ShardRows, "read_all", lambda *_: pytest.fail("all rows were read at once"))
     monkeypatch.setattr(retrieval, "SECTION_BYTES", 37 * 4 * WIDTH)
     found = measures.evaluate(cocos.open(folder), queries=queries)
     assert found.data_vars.keys() == expected.data_vars.keys() == every.data_vars.keys() - {"PR-AUC", "NMI"}

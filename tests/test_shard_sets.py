@@ -13,8 +13,9 @@ from typer.testing import CliRunner
 import cocos
 from cocos import measures
 from cocos.base.errors import InputError
+from cocos.checkpoints import runs
+from cocos.checkpoints.arrays import StoredArray
 from cocos.checkpoints.formats import shards
-from cocos.checkpoints.formats.shards import ShardRows
 from cocos.cli import app
 
 ROWS, WIDTH = 60, 8
@@ -148,12 +149,12 @@ def one_side(folder):
 @pytest.mark.parametrize(
     ("damage", "said"),
     [
-        (remove, "and 1 is missing"),
+        (remove, "query: 1 is missing"),
         (shorten, "candidate_00002.npy: cannot be read"),
         (wider, "query_00001.npy: query is float16 (23, 9), and float16 (7, 8) in query_00000.npy"),
         (other_dtype, "query_00001.npy: query is float32"),
         (objects, "query_00001.npy: cannot be read"),
-        (doubled, "are both shard 1 of query"),
+        (doubled, "query: 1 occurs twice"),
         (one_side, "none of candidate"),
     ],
 )
@@ -179,15 +180,12 @@ def test_damaged_first_shard_is_named(tmp_path, kind):
 
 def test_inspect_reads_headers_alone(tmp_path, monkeypatch):
     folder = write(tmp_path / "set", sides(), [7, 30], "npy")
-    monkeypatch.setattr(shards, "read_values", None)
-    monkeypatch.setattr(ShardRows, "read", None)
+    monkeypatch.setattr(StoredArray, "take", None)
     done = CliRunner().invoke(app, ["inspect", str(folder), "--json"])
     assert done.exit_code == 0, done.output
     found = json.loads(done.stdout)
     assert found["format"] == "shards"
     assert "(60, 8) float16 in 3 shards" in found["contents"]["query"]
-    assert found["contents"]["rows"] == "60"
-    assert found["contents"]["layout"] == "npy"
     assert found["contents"]["bytes"] == f"{sum(each.stat().st_size for each in folder.iterdir()):,} in 12 files"
 
 
@@ -195,4 +193,5 @@ def test_checkpoints_of_a_training_are_no_shards(tmp_path):
     for step in (1, 2, 3):
         np.savez(tmp_path / f"step_{step}.npz", **sides())
     done = CliRunner().invoke(app, ["inspect", str(tmp_path), "--json"])
-    assert json.loads(done.stdout)["format"] == "run"
+    assert json.loads(done.stdout)["format"] == "run" and runs.is_run(tmp_path)
+    assert not runs.is_run(write(tmp_path / "set", sides(), [7, 30], "npz"))

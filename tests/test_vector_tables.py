@@ -63,13 +63,6 @@ def parquet(folder):
 
 def projector(folder):
     (folder / "vectors.tsv").write_text(lines(ROWS, "\t"))
-    (folder / "metadata.tsv").write_text(lines([("word", "label"), *(("w", f"c{label}") for label in LABELS)], "\t"))
-    return folder / "vectors.tsv"
-
-
-def projector_of_one_column(folder):
-    (folder / "vectors.tsv").write_text(lines(ROWS, "\t"))
-    (folder / "metadata.tsv").write_text("".join(f"{label}\n" for label in LABELS))
     return folder / "vectors.tsv"
 
 
@@ -81,7 +74,7 @@ def arrays(folder):
 
 @pytest.mark.parametrize(
     "write",
-    [pandas_lists, pandas_arrays, wide, wide_numbers, json_lines, parquet, projector, projector_of_one_column, arrays],
+    [pandas_lists, pandas_arrays, wide, wide_numbers, json_lines, parquet, arrays],
 )
 def test_labelled_vectors_open_as_embeddings(tmp_path, write):
     embeddings = cocos.open(write(tmp_path)).embed(device="cpu")
@@ -124,11 +117,6 @@ def without_label(folder):
     return folder / "a.csv"
 
 
-def without_metadata(folder):
-    (folder / "vectors.tsv").write_text(lines(ROWS, "\t"))
-    return folder / "vectors.tsv"
-
-
 def ragged(folder):
     rows = [(LABELS[k], f'"{listed(ROWS[k][: 4 - (k == 7)])}"') for k in range(12)]
     (folder / "a.csv").write_text(lines([("label", "embedding"), *rows]))
@@ -156,11 +144,6 @@ def hdf5(folder):
     return folder / "a.hdf5"
 
 
-def mteb(folder):
-    (folder / "a.json").write_text('{\n "dataset_revision": "x", "mteb_version": "1.2", "scores": {}\n}')
-    return folder / "a.json"
-
-
 def scores_without_label(folder):
     (folder / "a.csv").write_text("query,candidate,score\nq1,c1,0.5\nq1,c2,0.25\n")
     return folder / "a.csv"
@@ -170,13 +153,12 @@ def scores_without_label(folder):
     ("write", "words"),
     [
         (without_label, ("label",)),
-        (without_metadata, ("metadata.tsv", "label")),
+        (projector, ("metadata.tsv", "numpy.savez")),
         (ragged, ("line 9", "embedding")),
         (word2vec, ("numpy.savez", "range(1, 5)", "skiprows=1")),
         (glove, ("numpy.savez", "range(1, 26)")),
         (faiss, ("reconstruct_n", "savez")),
         (hdf5, ("h5py", "savez")),
-        (mteb, ("MTEB", "cocos encode")),
         (scores_without_label, ("label",)),
     ],
 )

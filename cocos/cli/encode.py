@@ -24,7 +24,7 @@ PICTURES_DEFAULT = "paths if all are in the output's folder, else thumbnails"
 def encode(
     context: typer.Context,
     model: Annotated[str, option("Frozen model: a checkpoint or folder, or file.py:function.")],
-    out: Annotated[Path, option("Write the embeddings to this file (.npz, .safetensors).")],
+    out: Annotated[Path, option("Write the embeddings to this file (.npz).")],
     file: Annotated[str | None, typer.Argument(metavar="[DATA]", help=DATA_HELP, show_default=False)] = None,
     data: Annotated[str | None, option("Training data, instead of DATA.")] = None,
     split: options.Split = None,
@@ -48,7 +48,7 @@ def encode(
         raise InputError("missing argument 'data'; see cocos encode --help")
     if out.exists():
         raise InputError(f"--out {out}: exists already; remove it or choose another file")
-    output.check_output(out, data, suffixes=embeddings_file.WRITTEN_SUFFIXES)
+    output.check_output(out, data, suffixes=(".npz",))
     if formats.is_user_data(data):
         source = replace(formats.from_user(data), path=Path(data))
     else:

@@ -4,10 +4,9 @@ A vector is a list in one column ('[0.1, 0.2]'), or one number in each of the co
 """
 
 import csv
-import io
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -16,18 +15,15 @@ import numpy as np
 import torch
 
 from cocos.base.errors import InputError, prefixed
-from cocos.checkpoints.checkpoint import Checkpoint, holding
+from cocos.checkpoints.checkpoint import Checkpoint
 from cocos.checkpoints.files import File
-from cocos.checkpoints.formats.embeddings import separate_noise
+from cocos.checkpoints.formats.embeddings import CLASSES, IMAGES, role, separate_noise
 from cocos.data import tables
 from cocos.embeddings import Embeddings
 
-LABELS = ("label", "labels", "class", "class_id", "target", "group", "identity", "category", "y")
-QUERIES = ("query", "queries", "anchor", "anchors", "question", "image", "images", "img")
-CANDIDATES = ("candidate", "candidates", "positive", "positives", "document", "passage", "answer", "text", "caption")
-VECTOR_SUFFIX = re.compile(r"[_ ]?(embeddings?|embs?|vectors?|vec|features?|feats?)$")
+LABELS = (*CLASSES, "group", "identity", "category")
 DIMENSION = re.compile(r"(.*?)[_ .-]?(\d+)")
-MIN_DIMENSIONS = 3  # fewer numbered columns are not a vector
+MIN_DIMENSIONS = 3  # fewer numbers are not a vector
 MIN_WORD_DIMENSIONS = 10  # of a line of a word and its vector
 # Files of one set in a folder -> its arrays.
 FOLDERS = (
@@ -41,98 +37,77 @@ FOLDERS = (
 def sniff(file: File) -> bool:
     """Recognise columns of vectors, text of vectors alone, and folders of .npy files."""
     if file.kind == "folder":
-        return folder_arrays(file) is not None
-    if file.kind not in {"text", "gzip", "unknown"}:
-        return False
-    row = first_row(file.path)
-    return bool(vector_columns(row) or is_projector(row) or describe_words(file))
+        return any(all(name in file for name in arrays) for arrays in FOLDERS)
+    return file.kind in {"text", "gzip", "unknown"} and bool(vector_columns(first_row(file)) or convert_text(file))
 
 
 def load(file: File, data=None) -> Checkpoint:
     """Read the vectors of a table, as two sides or as a labelled set."""
     if data is not None:
         raise InputError(f"data {data}: {file.path} contains embeddings already and needs no data")
-    if words := describe_words(file):
-        raise InputError(words)
     if file.kind == "folder":
-        arrays = {array: np.load(file.path / name) for name, array in (folder_arrays(file) or {}).items()}
-        columns: Iterable[str] = file.names
+        columns = next(arrays for arrays in FOLDERS if all(name in file for name in arrays))
+        arrays = {array: np.load(file.path / name) for name, array in columns.items()}
     else:
-        row = first_row(file.path)
-        columns = vector_columns(row)
-        arrays = read_projector(file.path) if is_projector(row) else read_table(file.path)
-    matrices = {
-        name: torch.as_tensor(array) if array.dtype.kind in "fiu" else array.tolist() for name, array in arrays.items()
-    }
+        columns = vector_columns(first_row(file))
+        if not columns:
+            raise InputError(f"{file.path} contains {convert_text(file)}")
+        arrays = read_table(file.path, columns)
+    values = {name: torch.as_tensor(array) if array.dtype.kind in "fiu" else array for name, array in arrays.items()}
     noise = 0
     with prefixed(str(file.path)):
-        if "embeddings" in matrices:
-            labels, noise = separate_noise(matrices["labels"])
-            embeddings = Embeddings.labelled(matrices["embeddings"], labels)
+        if "embeddings" in values:
+            values["labels"], noise = separate_noise(values["labels"])
+            embeddings = Embeddings.labelled(**values)
         else:
-            has_images = any(name.lower().startswith(("image", "img")) for name in columns)
-            embeddings = Embeddings(**matrices, directions=("i2t", "t2i") if has_images else ("q2c", "c2q"))
-    return Checkpoint.of(
-        file,
+            has_images = any(name.lower().startswith(IMAGES) for name in columns)
+            embeddings = Embeddings(**values, directions=("i2t", "t2i") if has_images else ("q2c", "c2q"))
+    return Checkpoint(
+        file.path,
+        file.sha256,
         "vector_tables",
         {name: f"{array.shape} {array.dtype}" for name, array in arrays.items()},
-        embedder=holding(file.path, "embeddings", lambda: embeddings),
+        embedder=lambda *_: embeddings,
         notes=(f"{file.path}: {noise} samples have the label -1, noise, and no positive",) if noise else (),
     )
 
 
-def folder_arrays(file: File) -> dict[str, str] | None:
-    """Return the .npy files of a folder that are one set, with their arrays, or None."""
-    return next((arrays for arrays in FOLDERS if all(name in file for name in arrays)), None)
-
-
-def first_row(path: Path) -> dict[str | int, Any]:
-    """Return the first row of a table by column; of text without a header, its fields by number. Empty otherwise."""
-    with suppress(OSError, EOFError, ValueError, csv.Error, StopIteration):
-        head = tables.read_bytes(path, tables.HEAD)
+def first_row(file: File) -> dict[str, Any]:
+    """Return the first row of a table by column; empty if the file is not one."""
+    with suppress(OSError, EOFError, ValueError, StopIteration, InputError):
+        head = tables.read_bytes(file.path, tables.HEAD)
         if head.startswith(b"PAR1"):
-            (parquet,) = tables.require("pyarrow.parquet", path=path)
-            return next(parquet.ParquetFile(path).iter_batches(1)).to_pylist()[0]
-        text = head.decode("utf-8-sig", "ignore").lstrip()
-        if text[:1] == "{":
-            return json.loads(text.partition("\n")[0])
-        rows = csv.reader(io.StringIO(text, newline=""), delimiter=tables.delimiter_of(head) or "\t")
-        names, row = next(rows), next(rows, [])
-        has_header = len(row) == len(names) and not all(map(is_number, names))
-        return dict(zip(names, row, strict=True)) if has_header else dict(enumerate(names))
+            (parquet,) = tables.require("pyarrow.parquet", path=file.path)
+            return next(parquet.ParquetFile(file.path).iter_batches(1)).to_pylist()[0]
+        lines = head.decode("utf-8-sig", "ignore").lstrip().splitlines()
+        if lines[0].startswith("{"):
+            return json.loads(lines[0])
+        names, values = csv.reader(lines[:2], delimiter=tables.delimiter_of(head) or "\t")
+        return dict(zip(names, values, strict=True))
     return {}
 
 
-def is_projector(row: dict) -> bool:
-    """Return whether a row without column names is a vector, as in files of the embedding projector."""
-    return len(row) >= MIN_DIMENSIONS and 0 in row and all(map(is_number, row.values()))
-
-
-def is_number(value: Any) -> bool:
-    """Return whether a cell is a number."""
-    try:
-        float(value)
-    except (TypeError, ValueError):
-        return False
-    return not isinstance(value, bool)
-
-
-def as_vector(value: Any) -> list[float] | None:
+def as_vector(value: Any) -> np.ndarray | None:
     """Return a cell as a vector: a list, or text such as '[0.1, 0.2]' and '[0.1 0.2]'; None if it is something else."""
     if isinstance(value, str) and value.strip()[:1] == "[" and value.strip()[-1:] == "]":
         value = value.strip()[1:-1].replace(",", " ").split()
-    if not isinstance(value, list | tuple) or len(value) < 2 or not all(map(is_number, value)):
+    return as_numbers(value) if isinstance(value, list | tuple) and len(value) > 1 else None
+
+
+def as_numbers(values: Sequence[Any]) -> np.ndarray | None:
+    """Return cells as numbers; None if one is something else."""
+    try:
+        return np.array(values, dtype=np.float64)
+    except (TypeError, ValueError):
         return None
-    return [float(number) for number in value]
 
 
 def vector_columns(row: dict) -> dict[str, list[str]]:
     """Return the columns of each vector by its name: one column of lists, or numbered columns in order."""
-    columns = {name: [name] for name, value in row.items() if isinstance(name, str) and as_vector(value)}
+    columns = {name: [name] for name, value in row.items() if as_vector(value) is not None}
     numbered: dict[str, dict[int, str]] = {}
     for name, value in row.items():
-        match = DIMENSION.fullmatch(name) if isinstance(name, str) and is_number(value) else None
-        if match:
+        if (match := DIMENSION.fullmatch(name)) and as_numbers([value]) is not None:
             numbered.setdefault(match[1], {})[int(match[2])] = name
     for name, by_number in numbered.items():
         order = sorted(by_number)
@@ -141,80 +116,56 @@ def vector_columns(row: dict) -> dict[str, list[str]]:
     return columns
 
 
-def read_table(path: Path) -> dict[str, np.ndarray]:
+def read_table(path: Path, columns: dict[str, list[str]]) -> dict[str, np.ndarray]:
     """Read the arrays of a table: two sides, or embeddings and labels."""
     table = tables.read(path)
-    columns = vector_columns(first_row(path))
-    roles = {}
-    for name in columns:
-        stem = VECTOR_SUFFIX.sub("", name.lower())
-        roles.setdefault("query" if stem in QUERIES else "candidate" if stem in CANDIDATES else "embeddings", name)
-    names = {role: roles[role] for role in ("query", "candidate")} if {"query", "candidate"} <= roles.keys() else {}
-    arrays = {role: read_vectors(path, table, columns[name]) for role, name in names.items()}
+
+    def read_vectors(names: list[str]) -> np.ndarray:
+        values = [table.column(name) for name in names]
+        rows = list(map(as_vector, values[0] if len(names) == 1 else zip(*values, strict=True)))
+        for number, row in enumerate(rows):
+            if row is None or len(row) != len(rows[0]):
+                size = f"{len(rows[0])} numbers as in the first row"
+                raise InputError(f"{path}, {table.line(number)}: {names[0]} is not a vector, expected {size}")
+        return np.stack(rows).astype(np.float32)
+
+    def read_labels(name: str) -> np.ndarray:
+        try:
+            return np.array(list(map(int, table.column(name))))
+        except (TypeError, ValueError):
+            return np.array(list(map(str, table.column(name))))
+
     by_name = {name.lower(): name for name in table.names}
     label = next((by_name[name] for name in LABELS if name in by_name), None)
-    if names:
-        groups = {role: by_name.get(f"{role}_group", label) for role in names}
-        return arrays | {f"{role}_group": as_labels(table.column(name)) for role, name in groups.items() if name}
+    sides = {role(name): names for name, names in columns.items()}
+    if {"query", "candidate"} <= sides.keys():
+        arrays = {side: read_vectors(sides[side]) for side in ("query", "candidate")}
+        groups = {f"{side}_group": by_name.get(f"{side}_group", label) for side in arrays}
+        return arrays | {group: read_labels(name) for group, name in groups.items() if name}
     if label is None:
         raise InputError(
             f"{path}: column 'label' is missing (columns {', '.join(table.names[:8])}), which lists the class of each "
             "vector; two sides have columns such as query_embedding and candidate_embedding"
         )
-    return {
-        "embeddings": read_vectors(path, table, next(iter(columns.values()))),
-        "labels": as_labels(table.column(label)),
-    }
+    return {"embeddings": read_vectors(next(iter(columns.values()))), "labels": read_labels(label)}
 
 
-def read_vectors(path: Path, table: tables.Table, names: list[str]) -> np.ndarray:
-    """Return a matrix of the vectors in one column, or in numbered columns."""
-    values = [table.column(name) for name in names]
-    rows = [as_vector(value) for value in values[0]] if len(names) == 1 else list(zip(*values, strict=True))
-    for number, row in enumerate(rows):
-        if row is None or len(row) != len(rows[0]) or not all(map(is_number, row)):
-            size = f"{len(rows[0])} numbers as in the first row" if rows[0] else "numbers such as [0.1, 0.2]"
-            raise InputError(f"{path}, {table.line(number)}: {names[0]} is not a vector, expected {size}")
-    return np.array(rows, dtype=np.float64).astype(np.float32)
-
-
-def as_labels(values: list) -> np.ndarray:
-    """Return labels as integers if all are, and as text otherwise."""
-    try:
-        return np.array([int(value) for value in values])
-    except (TypeError, ValueError):
-        return np.array([str(value) for value in values])
-
-
-def read_projector(path: Path) -> dict[str, np.ndarray]:
-    """Read the vectors of the embedding projector, and their labels in the metadata next to them."""
-    with tables.readable(path):
-        vectors = np.loadtxt(io.StringIO(tables.read_text(path)), delimiter="\t", ndmin=2)
-    metadata = path.with_name("metadata.tsv")
-    if not metadata.is_file():
-        raise InputError(f"{path}: vectors without labels; add metadata.tsv with a column 'label', one row per vector")
-    rows = [line.split("\t") for line in tables.read_text(metadata).splitlines() if line]
-    header = [name.strip().lower() for name in rows.pop(0)] if len(rows) == len(vectors) + 1 else rows[0]
-    column = 0 if len(header) == 1 else next((header.index(name) for name in LABELS if name in header), None)
-    if len(rows) != len(vectors) or column is None:
-        problem = "column 'label' is missing" if column is None else f"{len(rows)} rows, expected {len(vectors)}"
-        raise InputError(f"{metadata}: {problem}, one label for each vector of {path.name}")
-    return {"embeddings": vectors, "labels": as_labels([row[column] for row in rows])}
-
-
-def describe_words(file: File) -> str:
-    """Return the message for word2vec or GloVe text, which has no labels; empty for other files."""
+def convert_text(file: File) -> str:
+    """Return the line that converts vectors of word2vec, GloVe or the embedding projector; empty for other files."""
     if file.kind != "text":
         return ""
-    with open(file.path, "rb") as stream:
-        lines = [stream.readline(2**20).decode("utf-8", "replace").split() for _ in range(2)]
-    counts = lines.pop(0) if len(lines[0]) == 2 and all(map(str.isdecimal, lines[0])) else []
-    word, *vector = lines[0] or [""]
-    is_vector = len(vector) == int(counts[1]) if counts else len(vector) >= MIN_WORD_DIMENSIONS
-    if not is_vector or is_number(word) or not all(map(is_number, vector)):
+    with open(file.path, encoding="utf-8", errors="replace") as stream:
+        lines = [stream.readline(2**20).split() for _ in range(2)]
+    has_counts = len(lines[0]) == 2 and all(map(str.isdecimal, lines[0]))
+    word, *vector = lines[has_counts] or [""]
+    is_word = as_numbers([word]) is None
+    shortest = 2 if has_counts else MIN_WORD_DIMENSIONS if is_word else MIN_DIMENSIONS
+    if as_numbers(vector) is None or len(vector) < shortest:
         return ""
-    options = f"usecols=range(1, {len(vector) + 1}), comments=None{', skiprows=1' if counts else ''}"
+    options = f", usecols=range(1, {len(vector) + 1}), comments=None" if is_word else ""
+    options += ", skiprows=1" if has_counts else ""
+    labels = "..." if is_word else "numpy.loadtxt('metadata.tsv', dtype=str, delimiter='\\t')"
     return (
-        f"{file.path} contains vectors of words without labels; save them with the class of each word: "
-        f"numpy.savez('{file.path.stem}.npz', embeddings=numpy.loadtxt({str(file.path)!r}, {options}), labels=...)"
+        "vectors without their labels; save both: "
+        f"numpy.savez('{file.path.stem}.npz', embeddings=numpy.loadtxt({str(file.path)!r}{options}), labels={labels})"
     )

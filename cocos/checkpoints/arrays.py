@@ -1,0 +1,129 @@
+"""Arrays in .npy, .npz, .safetensors and parquet files: their headers, and rows that are read by their numbers."""
+
+import json
+import math
+import struct
+import zipfile
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from cocos.base.errors import InputError
+from cocos.data import tables
+from cocos.embeddings.matrices import npy_header
+
+# Header of a member of a zip archive: its mark, and the lengths of its name and extra field.
+LOCAL_HEADER = struct.Struct("<4s22xHH")
+# Dtypes of safetensors and of parquet; bfloat16 is read as uint16.
+DTYPES = {"F16": "float16", "BF16": "bfloat16", "F32": "float32", "F64": "float64", "I32": "int32", "I64": "int64"}
+DTYPES |= {"halffloat": "float16", "float": "float32", "double": "float64"}
+
+
+@dataclass(frozen=True, eq=False)
+class StoredArray:
+    """An array in a file.
+
+    Args:
+        path: of the file.
+        name: of the array in it; empty in .npy.
+        shape: rows, and width of a matrix.
+        dtype: its name.
+        layout: dtype in the file, offset in bytes, and `C` or `F` order; None if it cannot be mapped.
+    """
+
+    path: Path
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+    layout: tuple[np.dtype, int, str] | None = None
+
+    @property
+    def size(self) -> int:
+        """Bytes of the values in the file, 0 for parquet."""
+        return math.prod(self.shape) * self.layout[0].itemsize if self.layout else 0
+
+    def map(self) -> np.memmap:
+        """Map the values, which must not be compressed."""
+        dtype, offset, order = self.layout
+        return np.memmap(self.path, dtype, "r", offset, self.shape, order)
+
+    def take(self, rows: np.ndarray | slice) -> np.ndarray:
+        """Read rows by their numbers, in the byte order of the machine; bfloat16 as uint16.
+
+        Each read maps the file again, which frees the pages of earlier reads.
+        """
+        with tables.readable(self.path):
+            values = self.take_column(rows) if self.path.suffix == ".parquet" else np.array(self.map()[rows])
+        return values.astype(values.dtype.newbyteorder("="), copy=False)
+
+    def take_column(self, rows: np.ndarray | slice) -> np.ndarray:
+        """Read rows of a parquet column."""
+        (dataset,) = tables.require("pyarrow.dataset", path=self.path)
+        index = np.arange(self.shape[0])[rows]
+        column = dataset.dataset(self.path).take(index, columns=[self.name]).column(0).combine_chunks()
+        flat = column.flatten() if len(self.shape) == 2 else column
+        if column.null_count or flat.null_count:
+            raise InputError(f"{self.path}, {self.name}: a value is missing; write every row whole")
+        return flat.to_numpy(zero_copy_only=False).reshape(-1, *self.shape[1:])
+
+
+def read_headers(path: Path) -> dict[str, StoredArray]:
+    """Return the arrays of a file by their names without reading their values."""
+    readers = {".npz": npz_headers, ".safetensors": safetensors_headers, ".parquet": parquet_headers}
+    with tables.readable(path):
+        if path.suffix in readers:
+            return readers[path.suffix](path)
+        array = np.load(path, mmap_mode="r")
+        order = "C" if array.flags.c_contiguous else "F"
+        return {"": StoredArray(path, "", array.shape, dtype_name(array.dtype), (array.dtype, array.offset, order))}
+
+
+def dtype_name(dtype: np.dtype) -> str:
+    """Return the name of a dtype without its byte order."""
+    return dtype.name if dtype.kind in "fiub" else str(dtype)
+
+
+def npz_headers(path: Path) -> dict[str, StoredArray]:
+    """Return the arrays of an .npz file; those that are compressed have no layout."""
+    arrays = {}
+    with zipfile.ZipFile(path) as archive, open(path, "rb") as stream:
+        for member in archive.infolist():
+            name = member.filename.removesuffix(".npy")
+            with archive.open(member) as content:
+                shape, fortran, dtype = npy_header(content)
+                header = content.tell()
+            layout = None
+            if member.compress_type == zipfile.ZIP_STORED and not dtype.hasobject:
+                stream.seek(member.header_offset)
+                name_length, extra_length = LOCAL_HEADER.unpack(stream.read(LOCAL_HEADER.size))[1:]
+                offset = member.header_offset + LOCAL_HEADER.size + name_length + extra_length + header
+                layout = dtype, offset, "F" if fortran else "C"
+            arrays[name] = StoredArray(path, name, shape, dtype_name(dtype), layout)
+    return arrays
+
+
+def safetensors_headers(path: Path) -> dict[str, StoredArray]:
+    """Return the tensors of a .safetensors file: eight bytes of length, a JSON header, and the values."""
+    with open(path, "rb") as stream:
+        begin = 8 + int.from_bytes(stream.read(8), "little")
+        header = json.loads(stream.read(begin - 8))
+    header.pop("__metadata__", None)
+    tensors = {}
+    for name, entry in header.items():
+        dtype = DTYPES.get(entry["dtype"], entry["dtype"])
+        layout = np.dtype(dtype.replace("bfloat16", "uint16")), begin + entry["data_offsets"][0], "C"
+        tensors[name] = StoredArray(path, name, tuple(entry["shape"]), dtype, layout)
+    return tensors
+
+
+def parquet_headers(path: Path) -> dict[str, StoredArray]:
+    """Return the columns of a parquet file; vectors are lists of a fixed size."""
+    parquet, arrow = tables.require("pyarrow.parquet", "pyarrow", path=path)
+    file, columns = parquet.ParquetFile(path), {}
+    for field in file.schema_arrow:
+        is_vector = arrow.types.is_fixed_size_list(field.type)
+        dtype, size = (str(field.type.value_type), (field.type.list_size,)) if is_vector else (str(field.type), ())
+        shape = (file.metadata.num_rows, *size)
+        columns[field.name] = StoredArray(path, field.name, shape, DTYPES.get(dtype, dtype))
+    return columns
