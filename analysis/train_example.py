@@ -1,9 +1,10 @@
 """Train the embedded example: two small towers, with NT-Xent, on emoji and their captions, on a CPU."""
 
+import io
 import math
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import torch
 from rich.progress import Progress, TextColumn, TimeElapsedColumn
@@ -13,8 +14,8 @@ from typer import Option, Typer
 
 import cocos
 from cocos import losses
+from cocos.base import writing
 from cocos.checkpoints import encoding
-from cocos.checkpoints.formats import native
 from cocos.checkpoints.formats.small_towers import SmallTowers
 from cocos.data import TrainingSet, emoji_captions
 from cocos.embeddings import Embeddings, sampling, scores
@@ -122,7 +123,7 @@ def main(
     model, steps = train(emoji_captions.load("train"), epochs, seed)
     found = {}
     for split in ("train", "val"):
-        found[split] = recall(encoding.embed(lambda: model, emoji_captions.load(split), device="cpu"))
+        found[split] = recall(encoding.embed(model, emoji_captions.load(split), device="cpu"))
         print(f"{split:5}", "  ".join(f"{name} {value:.3f}" for name, value in found[split].items()))
     training = {
         "cocos": cocos.__version__,
@@ -132,7 +133,14 @@ def main(
         "seed": seed,
         "val": found["val"],
     }
-    print(native.write(out, model, encoder=ENCODER, loss=LOSS, data=DATA, training=training))
+    record: dict[str, Any] = {"schema": 1, "training": training}
+    record["encoder"] = {"name": ENCODER[0], "arguments": ENCODER[1]}
+    record["loss"] = {"name": LOSS[0], "parameters": LOSS[1]}
+    record["data"] = {"name": DATA[0], "arguments": DATA[1]}
+    state = {name: tensor.detach().cpu().clone() for name, tensor in model.state_dict().items()}
+    stream = io.BytesIO()  # given a path, torch.save writes its name into the archive: equal weights, other bytes
+    torch.save({"cocos": record, "state": state}, stream)
+    print(writing.write(out, stream.getvalue(), "checkpoint"))
 
 
 if __name__ == "__main__":

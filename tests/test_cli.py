@@ -193,7 +193,6 @@ FAULTS = {
     "two kinds": (lambda a: {"embeddings": a["query"], "labels": a["query_group"]}, "labelled"),
     "mixed ids": (lambda a: {"query_group": a["query_group"].astype(str)}, "query_group"),
     "one group": (lambda a: {k: np.zeros_like(a[k]) for k in ("query_group", "candidate_group")}, "negative"),
-    "directions": (lambda a: {"directions": np.array(5)}, "directions"),
     "blank": (lambda a: {"directions": np.array(["a\n", "b"])}, "name"),
     "width": (lambda a: {"query": np.ones((50, 7), np.float32)}, "width 7"),
     "groups": (lambda a: {"query_group": np.arange(49)}, "(49,)"),

@@ -87,7 +87,7 @@ LAYOUTS = {
     ),
     "images npz": (write_arrays("a.npz", **IMAGES), "arrays", ("train",), [0, 0, 1, 1], None),
     "features": (
-        write_arrays("a.npz", features=ROWS[:, 0, :, 0].astype(">f4"), labels=np.array(list("baab"))),
+        write_arrays("a.npz", features=ROWS[:, 0].astype(">f4"), labels=np.array(list("baab"))),
         "arrays", ("train",), [0, 1, 1, 0], None,
     ),
     "captions npz": (

@@ -16,6 +16,7 @@ from typer.testing import CliRunner
 
 from cocos import Embeddings, InputError, checkpoints, measures, plots, results
 from cocos.checkpoints import runs as training_runs
+from cocos.checkpoints.recorded import Recorded
 from cocos.cli import app
 
 
@@ -137,7 +138,7 @@ def test_alpha_that_the_checkpoints_of_two_phases_recorded_is_that_of_each_step(
 
     def recorded(path, **options):
         own = {"warped_softmax": {"alpha": 19.0 if "epoch_10" in str(path) else 7.0}}
-        return replace(plain(path, **options), recorded=own, trained_with="warped_softmax")
+        return replace(plain(path, **options), settings=Recorded("warped_softmax", own))
 
     monkeypatch.setattr(checkpoints, "open", recorded)
     done = call("warp", "--json", "--out", "a.nc")
@@ -223,7 +224,7 @@ def test_the_alpha_that_a_checkpoint_recorded_is_that_of_its_run(folders, monkey
     plain = checkpoints.open
 
     def recorded(path, **options):
-        warped = {"recorded": {"warped_softmax": {"alpha": 19.0}}, "trained_with": "warped_softmax"}
+        warped = {"settings": Recorded("warped_softmax", {"warped_softmax": {"alpha": 19.0}})}
         return replace(plain(path, **options), **(warped if "warp" in str(path) else {}))
 
     monkeypatch.setattr(checkpoints, "open", recorded)
@@ -237,8 +238,8 @@ def test_the_alpha_that_a_checkpoint_recorded_is_that_of_its_run(folders, monkey
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["plain", "warp/epoch_1.npz"], "plain is a folder and warp/epoch_1.npz a file"),
-        (["plain", "plain"], "a second folder named 'plain'"),
+        (["plain", "warp/epoch_1.npz"], "expected the files of one run, or folders"),
+        (["plain", "plain"], "folders of different names"),
         (["empty"], "empty: no checkpoint, expected"),
         (["plain/log.txt"], "plain/log.txt is a text file"),
         (["bare.npz"], "bare.npz: no class proxies (directions s2s)"),

@@ -584,7 +584,7 @@ def test_the_command_prints_one_document(files, captions):
         (("--k", "one"), "--k 'one': expected integers"),
         (("--k", ""), "--k '': expected integers"),
         (("--folds", "30"), "folds: 30, expected at most 20"),
-        (("--split", "val"), "and has no splits"),
+        (("--split", "val"), "'val'"),
         (("--distractors", "narrow.npz"), "distractors have width 5 and the embeddings have width 12"),
         (("--distractors", "none.npz"), "there is no such file"),
         (("--metric", "manhattan"), "unknown metric 'manhattan'"),

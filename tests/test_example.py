@@ -98,8 +98,8 @@ def test_the_hash_is_the_same_everywhere():
 
 
 def test_the_checkpoint_says_how_it_was_trained(checkpoint):
-    assert checkpoint.trained_with == "ntxent"
-    assert checkpoint.recorded == {"ntxent": {"temperature": 0.1}}
+    assert checkpoint.settings.loss == "ntxent"
+    assert checkpoint.settings.parameters == {"ntxent": {"temperature": 0.1}}
     assert checkpoint.splits == emoji_captions.SPLITS
 
 
@@ -120,12 +120,6 @@ def test_neither_does_it_in_training(towers, val):
         torch.testing.assert_close(
             towers.encode(side.items[:5], side.kind, "")[3:4], towers.encode(side.items[3:4], side.kind, "")
         )
-
-
-@pytest.mark.parametrize("channels", [(8, 8, 8), (8, 8, 8, 12), (8, 8, 8, 0)])
-def test_other_channels_are_refused(channels):
-    with pytest.raises(cocos.InputError, match="expected four multiples of 8"):
-        small_towers.SmallTowers(16, channels, 64, 8)
 
 
 @pytest.mark.parametrize("caption", ["", " ", "z", "\U0001f600", "日本語"])
@@ -150,11 +144,3 @@ def test_a_record_of_absurd_sizes_allocates_nothing(tmp_path):
     torch.save(content, tmp_path / "a.pt")
     with pytest.raises(InputError, match="small_towers cannot be built from"):
         _ = cocos.open(tmp_path / "a.pt").model
-
-
-def test_a_record_of_another_schema_is_refused(tmp_path):
-    content = torch.load(EXAMPLE / "emoji_ntxent.pt", weights_only=True)
-    content["cocos"]["schema"] += 1
-    torch.save(content, tmp_path / "a.pt")
-    with pytest.raises(InputError, match="schema 2"):
-        cocos.open(tmp_path / "a.pt")

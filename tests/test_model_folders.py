@@ -79,8 +79,8 @@ def test_image_text_folder_equals_its_library(tmp_path, kind):
     torch.testing.assert_close(checkpoint.model.encode(images, "image", "query"), expected, rtol=0, atol=1e-6)
     grey = checkpoint.model.encode(images[:, :1], "image", "query")
     assert torch.equal(grey, checkpoint.model.encode(images[:, :1].expand(-1, 3, -1, -1), "image", "query"))
-    assert checkpoint.trained_with == ("siglip" if kind == "siglip" else "ntxent")
-    assert checkpoint.recorded["ntxent"]["temperature"] == pytest.approx(np.exp(-3.0), rel=1e-7)
+    assert checkpoint.settings.loss == ("siglip" if kind == "siglip" else "ntxent")
+    assert checkpoint.settings.parameters["ntxent"]["temperature"] == pytest.approx(np.exp(-3.0), rel=1e-7)
 
 
 def test_open_clip_folder_equals_its_library(tmp_path):
@@ -98,7 +98,7 @@ def test_open_clip_folder_equals_its_library(tmp_path):
     with torch.no_grad():
         expected = model.eval().encode_text(tokens, normalize=True)
     torch.testing.assert_close(checkpoint.embed().query, expected, rtol=0, atol=1e-6)
-    assert checkpoint.recorded["ntxent"]["temperature"] == pytest.approx(0.07, rel=1e-5)
+    assert checkpoint.settings.parameters["ntxent"]["temperature"] == pytest.approx(0.07, rel=1e-5)
 
 
 # Refusals without a library: nothing of these folders is handed over.

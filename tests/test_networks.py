@@ -152,7 +152,7 @@ def test_proxies_of_the_same_epoch_are_found(tmp_path):
     proxies = save(tmp_path / "Proxies" / "Proxy_40_0.712Recall@1.pth", {"Proxies": torch.ones(7, 5)})
     save(tmp_path / "Proxies" / "Proxy_50_0.712Recall@1.pth", {"Proxies": torch.zeros(7, 5)})
     checkpoint = cocos.open(network)
-    assert checkpoint.proxies.tolist() == torch.ones(7, 5).tolist() and checkpoint.trained_with == "warped_softmax"
+    assert checkpoint.proxies.tolist() == torch.ones(7, 5).tolist() and checkpoint.settings.loss == "warped_softmax"
     save(proxies, {"Proxies": torch.ones(7, 4)})
     with pytest.raises(InputError, match=r"\(7, 4\), expected \(classes, 5\)"):
         cocos.open(network)

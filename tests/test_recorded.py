@@ -169,7 +169,7 @@ def test_recorded_loss_takes_its_own_parameters(case):
 
 def test_disagreeing_values_are_both_shown():
     settings = recorded.read({"state_dict": {"logit_scale": LOG_100}, "args": {"temperature": 0.07, "tau": 0.996}})
-    reasons = {one.path: one.reason for one in settings.candidates}
+    reasons = {one.source: one.reason for one in settings.candidates}
     assert len(settings.notes) == 1 and "100" in settings.notes[0] and "0.07" in settings.notes[0]
     assert not reasons["state_dict.logit_scale"] and reasons["args.temperature"] and reasons["args.tau"]
     assert not recorded.read({"state_dict": {"logit_scale": LOG_100}, "args": {"temperature": 0.01}}).notes
@@ -179,7 +179,7 @@ def test_tensors_and_arrays_of_files_are_read(tmp_path):
     rows = {"query": torch.eye(4), "candidate": torch.eye(4)}
     torch.save(rows | {"config": {"generation": {"temperature": 0.7}}}, tmp_path / "a.pt")
     np.savez(tmp_path / "a.npz", query=np.eye(4), candidate=np.eye(4), logit_scale=np.float32(math.log(100)))
-    assert cocos.open(tmp_path / "a.pt").recorded == {}
+    assert cocos.open(tmp_path / "a.pt").settings.parameters == {}
     assert cocos.open(tmp_path / "a.npz").loss("ntxent")[0].temperature == pytest.approx(0.01)
 
 
@@ -246,8 +246,7 @@ def ranked(tmp_path):
     draw = torch.Generator().manual_seed(0)
     rows = {name: torch.randn(64, 8, generator=draw) for name in ("query", "candidate")}
     torch.save(rows, tmp_path / "a.pt")
-    fields = model_card.read_folder(tmp_path).fields()
-    return replace(cocos.open(tmp_path / "a.pt"), **fields)
+    return replace(cocos.open(tmp_path / "a.pt"), settings=model_card.read_folder(tmp_path))
 
 
 def test_ranking_loss_of_a_card_is_counted_in_one_direction(ranked):

@@ -18,6 +18,7 @@ from typer.testing import CliRunner
 
 import cocos
 from cocos import Embeddings, InputError, checkpoints, measures, plots, results
+from cocos.checkpoints.recorded import Recorded
 from cocos.cli import app
 from cocos.measures.run import episodes
 from cocos.reports.run import table
@@ -221,8 +222,8 @@ def test_each_checkpoint_is_counted_with_its_own_temperature_and_evaluated_on_it
     train, test = Embeddings(*rows(0.5)), Embeddings(*rows(1.5))
     sides = {"train": train, "test": test}
     first = cocos.Checkpoint(Path("epoch_1.pt"), "1", "made", {}, lambda split, *_: sides[split], tuple(sides),
-                             {"ntxent": {"temperature": 0.1}}, "ntxent")  # fmt: skip
-    made = [first, replace(first, sha256="2", recorded={"ntxent": {"temperature": 0.05}})]
+                             Recorded("ntxent", {"ntxent": {"temperature": 0.1}}))  # fmt: skip
+    made = [first, replace(first, sha256="2", settings=Recorded("ntxent", {"ntxent": {"temperature": 0.05}}))]
     found = measures.run(made, batch_size=20)
     np.testing.assert_allclose(found["scale"], [10, 20])
     np.testing.assert_allclose(found["R@1"][0], measures.evaluate(test)["R@1"].squeeze())
@@ -231,7 +232,7 @@ def test_each_checkpoint_is_counted_with_its_own_temperature_and_evaluated_on_it
         measures.count(train, made[1].loss()[0], batch_size=20)["contributing"].mean(["batch", "query"]),
     )
     assert "scale" in table(found).columns and "loss ntxent, probability" in str(table(found))
-    other = replace(made[1], trained_with="triplet")
+    other = replace(made[1], settings=Recorded("triplet"))
     with pytest.raises(InputError, match="was trained with triplet, and checkpoints before it with ntxent; name"):
         measures.run([made[0], other], batch_size=20)
     assert measures.run([made[0], other], "ntxent", batch_size=20, evaluated="train")["evaluated"].values[0] == 60

@@ -311,7 +311,7 @@ def test_vsrn_says_what_slow_loops_say(tmp_path, legacy, data_name, bn, first_no
 def test_the_loss_of_the_training_is_the_default(tmp_path, folder, changes, name, recorded):
     path = save(tmp_path / "m.pth.tar", vsepp_state(), text_state(), options(**changes))
     checkpoint = cocos.open(path, data=folder)
-    assert (checkpoint.trained_with, checkpoint.recorded) == (name, recorded)
+    assert (checkpoint.settings.loss, checkpoint.settings.parameters) == (name, recorded)
     loss, origin = checkpoint.loss()
     assert cocos.losses.find_file(type(loss).__name__.replace("SH", "_SH")) == (name or "ntxent")
     assert ("recorded in the checkpoint" in origin) == bool(recorded)

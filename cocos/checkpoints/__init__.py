@@ -6,8 +6,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from cocos import data as training_data
-from cocos.base.errors import InputError
+from cocos.base.errors import InputError, prefixed
 from cocos.checkpoints import formats, runs, user_model
 from cocos.checkpoints.checkpoint import EXAMPLE, EXAMPLE_FILE, Checkpoint, one_sentence
 from cocos.checkpoints.files import DATA_KINDS, File, describe, plain
@@ -39,44 +41,36 @@ def open(path, data=None, model=None) -> Checkpoint:
         >>> cocos.open("example").format
         'native'
     """
-    path = Path(path)
-    if path == EXAMPLE:
-        note = "example: two small towers in the package, trained with NT-Xent on 2,497 emoji and their captions"
-        note += f"; it is not the path {EXAMPLE.absolute()}" if EXAMPLE.exists() else ""
-        checkpoint = replace(open_path(EXAMPLE_FILE, data, model), path=EXAMPLE)
-        checkpoint = replace(checkpoint, notes=(note, *checkpoint.notes))
-    else:
-        checkpoint = open_path(path, data, model)
-    for note in checkpoint.notes:
-        logger.info("note: %s", note)
-    return checkpoint
-
-
-def open_path(path: Path, data: Any, model: Any) -> Checkpoint:
-    """Open a file, or data with a model, and note both if they were named."""
-    source = data if isinstance(data, training_data.Source) and data.path == path else None  # `path` is data
-    notes = []
+    path, notes = Path(path), []
+    is_data = isinstance(data, training_data.Source) and data.path == path  # `path` is the data
     if model is None:
-        checkpoint = open_format(path, data)
+        checkpoint = open_format(EXAMPLE_FILE if path == EXAMPLE else path, data)
     elif user_model.is_code(model):
         notes.append(f"model {getattr(model, '__name__', model)}")
-        if source is not None or (data is None and training_data.sniff(path)):
-            checkpoint = user_model.open_data(path, model, source or training_data.find(path))
-        else:
-            checkpoint = user_model.open_file(path, model, find_data(data))
+        is_data = is_data or (data is None and training_data.sniff(path) is not None)
+        checkpoint = user_model.open(
+            path, model, find_data(path if is_data and data is None else data), is_data=is_data
+        )
     else:
         if Path(model).suffix == ".py" or not Path(model).exists():
             raise InputError(f"model {str(model)!r}: expected file.py:function, or a checkpoint that exists")
-        if data is not None and source is None:
+        if data is not None and not is_data:
             raise InputError(f"data {data}: {path} is the data that {model} encodes; name one of them")
-        checkpoint = open_format(Path(model), source or path)
+        checkpoint = open_format(Path(model), data or path)
         notes.append(f"model {model} ({checkpoint.format})")
     training = checkpoint.training
     if training is not None and (data is not None or model is not None):
         name = getattr(data, "__name__", data)
         notes.append(f"data {training.path} ({training.kind})" if training.path else f"data {name}")
-    route = (f"route: {', '.join(notes)}",) if notes else ()
-    return replace(checkpoint, notes=(*route, *checkpoint.notes))
+    notes = [f"route: {', '.join(notes)}"] if notes else []
+    if path == EXAMPLE:
+        note = "example: two small towers in the package, trained with NT-Xent on 2,497 emoji and their captions"
+        notes.append(f"{note}; it is not the path {EXAMPLE.absolute()}" if EXAMPLE.exists() else note)
+        checkpoint = replace(checkpoint, path=EXAMPLE)
+    checkpoint = replace(checkpoint, notes=(*notes, *checkpoint.notes))
+    for note in checkpoint.notes:
+        logger.info("note: %s", note)
+    return checkpoint
 
 
 def find_data(data: Any) -> training_data.Source | None:
@@ -88,24 +82,27 @@ def find_data(data: Any) -> training_data.Source | None:
 
 def open_format(path: Path, data: Any) -> Checkpoint:
     """Open a checkpoint of a known format."""
-    file = File(path)
-    is_source = isinstance(data, training_data.Source)
-    opened_by_user = is_source or training_data.is_user_data(data)
-    data_path = data
-    if opened_by_user:
-        data_path = data.path if is_source and data.path and data.path.exists() else None
+    file, data_path = File(path), data
+    if isinstance(data, training_data.Source):
+        data_path = data.path if data.path and data.path.exists() else None
+    elif training_data.is_user_data(data):
+        data_path = None
     with one_sentence(path, "is a damaged file"):
         module = formats.find(file)
         if module is None:
             raise InputError(explain_unknown(file))
         checkpoint = module.load(file, data_path)
         checkpoint = replace(checkpoint, contents=plain(checkpoint.contents))
-    if opened_by_user and checkpoint.encoder is None:
-        raise InputError(f"data {getattr(data, '__name__', data)}: {path} ({checkpoint.format}) has no encoder")
-    if data is None or checkpoint.encoder is None or (checkpoint.training is not None and not opened_by_user):
+    if data is None:
         return checkpoint
-    training = find_data(data)
-    return replace(checkpoint, training=training, splits=training.splits, rows=None, embedder=None)
+    if checkpoint.encoder is None:
+        if data_path is data:  # pictures, or the judgements of a run
+            return checkpoint
+        raise InputError(f"data {getattr(data, '__name__', data)}: {path} ({checkpoint.format}) has no encoder")
+    if checkpoint.training is None or data_path is not data:
+        training = find_data(data)
+        checkpoint = replace(checkpoint, training=training, splits=training.splits)
+    return checkpoint
 
 
 def explain_unknown(file: File) -> str:
@@ -131,6 +128,9 @@ def distractors(path) -> Checkpoint | Embeddings:
     """
     if Path(path).is_file():
         with one_sentence(Path(path), "is a damaged file"):
-            if (rows := embeddings.candidates(File(Path(path)))) is not None:
-                return rows
-    return open_path(Path(path), None, None)
+            file = File(Path(path))
+            if "candidate" in file.arrays and not {"query", "embeddings"} & set(file.arrays):
+                rows = embeddings.read_arrays(file, {"candidate": "candidate"})["candidate"]
+                with prefixed(f"{path}, candidate"):
+                    return Embeddings.labelled(rows, torch.zeros(len(rows), dtype=torch.int64))
+    return open(path)

@@ -24,9 +24,9 @@ INTEGER = re.compile(r"(?<!\d\.)(?<![\d@vV])(\d+)(?!\.?\d)")
 MAX_STEP_DIGITS = 15  # longer numbers are timestamps or hashes
 
 
-def natural_key(name: str) -> list[str | int]:
-    """Return a sort key that puts epoch_2 before epoch_10."""
-    return [int(part) if part.isdecimal() else part for part in re.split(r"(\d+)", name)]
+def labelled_digits(part: str) -> list[str]:
+    """Return the numbers labelled as steps in a path component, or else as epochs."""
+    return STEP.findall(part) or EPOCH.findall(part)
 
 
 def read_step(path: Path) -> int | None:
@@ -50,11 +50,6 @@ def read_step(path: Path) -> int | None:
     return int(digits[-1]) if digits and len(digits[-1]) <= MAX_STEP_DIGITS else None
 
 
-def labelled_digits(part: str) -> list[str]:
-    """Return the numbers labelled as steps in a path component, or else as epochs."""
-    return STEP.findall(part) or EPOCH.findall(part)
-
-
 def list_checkpoints(folder: Path) -> dict[Path, int | None]:
     """Return the checkpoints of a run with their steps, in ascending order, unnumbered checkpoints last.
 
@@ -75,27 +70,25 @@ def list_checkpoints(folder: Path) -> dict[Path, int | None]:
         is_part = not models.isdisjoint(path.parents) or (trunk != path and trunk in weights)
         if not is_part and not TRAINING_STATE.search(path.as_posix()):
             checkpoints.add(path)
-    runs = {run_folder(path) for path in checkpoints if read_step(path) is not None}
+    # The folders of runs: `a` for a/checkpoint-500/model.bin.
+    places = {path: Path(*(part for part in path.parts[:-1] if not labelled_digits(part))) for path in checkpoints}
+    runs = {places[path] for path in checkpoints if read_step(path) is not None}
     if not runs and formats.find(File(folder)) is not None:
         return {folder: None}
     if not checkpoints:
         raise InputError(f"{folder}: no checkpoint, expected a model folder or a file ({', '.join(SUFFIXES)})")
     if Path() in runs:  # subfolders next to numbered checkpoints contain logs and exports
-        checkpoints = {path for path in checkpoints if run_folder(path) == Path()}
+        checkpoints = {path for path in checkpoints if places[path] == Path()}
     elif len(runs) > 1:
         raise InputError(f"{folder}: {len(runs)} runs, expected one; choose a subfolder, such as {folder / min(runs)}")
     return {folder / path: read_step(path) for path in sorted(checkpoints, key=step_key)}
 
 
-def step_key(path: Path) -> tuple[bool, int, list[str | int]]:
-    """Return a sort key by step, then by name, with unnumbered paths last."""
+def step_key(path: Path) -> tuple:
+    """Return a sort key by step, then by name with its numbers in order, with unnumbered paths last."""
     step = read_step(path)
-    return step is None, step or 0, natural_key(path.as_posix())
-
-
-def run_folder(path: Path) -> Path:
-    """Return the parent folder without step folders: `a` for a/checkpoint-500/model.bin."""
-    return Path(*(part for part in path.parts[:-1] if not labelled_digits(part)))
+    parts = re.split(r"(\d+)", path.as_posix())
+    return step is None, step or 0, [int(part) if part.isdecimal() else part for part in parts]
 
 
 def find_runs(paths: Sequence[Path]) -> dict[str, dict[Path, int | None]]:
@@ -113,25 +106,19 @@ def find_runs(paths: Sequence[Path]) -> dict[str, dict[Path, int | None]]:
         steps = {path: read_step(Path(path.name)) for path in paths}
         run = sorted(steps.items(), key=lambda item: (item[1] is None, item[1] or 0))
         return {paths[0].resolve().parent.name or "run": dict(run)}
-    if len(folders) < len(paths):
-        file = next(path for path in paths if not path.is_dir())
-        raise InputError(f"{folders[0]} is a folder and {file} a file, expected the files of one run, or folders only")
-    runs: dict[str, dict[Path, int | None]] = {}
-    for folder in folders:
-        name = folder.resolve().name
-        if name in runs:
-            raise InputError(f"{folder}: a second folder named {name!r}; rename one to distinguish their lines")
-        runs[name] = list_checkpoints(folder)
+    runs = {folder.resolve().name: list_checkpoints(folder) for folder in folders}
+    if len(runs) < len(paths):
+        raise InputError(f"{', '.join(map(str, paths))}: expected the files of one run, or folders of different names")
     return runs
 
 
 def is_run(folder: Path) -> bool:
-    """Return whether a folder contains the checkpoints of a training run, rather than one model or data."""
+    """Return whether a folder contains the checkpoints of a training run, rather than one model, set or data."""
     try:
         steps = list_checkpoints(folder).values()
     except InputError:
         return False
-    return len(steps) > 1 or None not in steps
+    return (len(steps) > 1 or None not in steps) and not formats.shards.sniff(File(folder))
 
 
 def common_steps(runs: Sequence[dict[Path, int | None]]) -> list[int] | None:

@@ -1,7 +1,8 @@
 """A model of the user: `--model file.py:build`, a function from the content of a checkpoint to an encoder."""
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,69 +24,52 @@ def is_code(model: Any) -> bool:
     return callable(model) or isinstance(model, Mapping)
 
 
-def load(model: Any) -> tuple[Any, str]:
-    """Return the user's object and its name for messages."""
-    if isinstance(model, str):
-        return user_code.load(model, "model"), f"model {model!r}"
-    return model, f"model {getattr(model, '__name__', type(model).__name__)!r}"
+def open(path: Path, model: Any, training: Source | None, *, is_data: bool) -> Checkpoint:
+    """Open a checkpoint with the user's `build(content)`, or training data with an encoder or `build()`.
 
-
-def open_file(path: Path, model: Any, training: Source | None) -> Checkpoint:
-    """Open a file or folder with the user's `build(content)`; a folder gets its path.
+    Args:
+        path: of the checkpoint, or of the data. The content of a folder is its path.
+        model: the user's object or its name.
+        training: the data.
+        is_data: whether `path` is the data.
 
     Raises:
         InputError: the file has no tensors.
         UnsafeFile: it requires code beyond tensors and plain values.
     """
-    file = File(path)
-    build, name = load(model)
-    if not callable(build):
-        raise InputError(f"{name}: {type(build).__name__}, expected a function build(content)")
-    content = file.path if file.kind == "folder" else file.content
-    if content is None:
-        raise InputError(f"{path}: a {file.kind} file has no tensors for --model; expected torch or safetensors")
-    settings = recorded.Recorded() if file.kind == "folder" else recorded.read_file(file)
-    vectors = None if file.kind == "folder" else class_vectors.find(file)
-    proxies = {"proxies": vectors.vectors, "proxy_labels": vectors.labels} if vectors and vectors.in_loss else {}
+    name = f"model {model if isinstance(model, str) else getattr(model, '__name__', type(model).__name__)!r}"
+    user_object = user_code.load(model, "model") if isinstance(model, str) else model
+    checkpoint = Checkpoint(path, "", "own", {"model": str(model)}, training=training)
+    if is_data:
+        arguments = () if takes_no_arguments(user_object) else None
+    else:
+        file = File(path)
+        content = path if file.kind == "folder" else file.content
+        if content is None:
+            raise InputError(f"{path}: a {file.kind} file has no tensors for --model; expected torch or safetensors")
+        if not callable(user_object):
+            raise InputError(f"{name}: {type(user_object).__name__}, expected a function build(content)")
+        settings, vectors, arguments = recorded.read_file(file), class_vectors.find(file), (content,)
+        checkpoint = replace(checkpoint, sha256=file.sha256, settings=settings, notes=settings.notes)
+        if vectors is not None and vectors.in_loss:
+            checkpoint = replace(checkpoint, proxies=vectors.vectors, proxy_labels=vectors.labels)
 
     def encoder() -> nn.Module:
-        if isinstance(build, nn.Module):
-            return encoding.user_encoder(build, name)
+        if arguments is None or isinstance(user_object, nn.Module):
+            return encoding.user_encoder(user_object, name)
         with user_code.reported(name):
-            built = build(content)
+            built = user_object(*arguments)
         return encoding.user_encoder(built, name)
 
-    keys = ", ".join(map(str, list(content)[:12])) if isinstance(content, dict) else ""
-    contents = {"kind": file.kind, "keys": keys, "model": str(model)}
-    fields = settings.fields() | proxies | {"notes": settings.notes}
-    return Checkpoint.of(file, "own", contents, encoder=encoder, training=training, **fields)
+    return replace(checkpoint, encoder=encoder)
 
 
-def open_data(path: Path, model: Callable | str, training: Source) -> Checkpoint:
-    """Open training data with the user's encoder, or with a function without arguments that builds it."""
-
-    def encoder() -> nn.Module:
-        loaded, name = load(model)
-        if callable(loaded) and not isinstance(loaded, nn.Module) and not takes_arguments(loaded):
-            with user_code.reported(name):
-                loaded = loaded()
-        return encoding.user_encoder(loaded, name)
-
-    sha256 = File(path).sha256 if path.is_file() else ""
-    return Checkpoint(
-        path=path,
-        sha256=sha256,
-        format="own",
-        contents={"model": str(model)},
-        encoder=encoder,
-        training=training,
-    )
-
-
-def takes_arguments(function: Callable) -> bool:
-    """Return whether a function takes positional arguments; true if it has no readable signature."""
+def takes_no_arguments(function: Any) -> bool:
+    """Return whether an object is a function without positional arguments, which builds an encoder."""
+    if not callable(function) or isinstance(function, nn.Module):
+        return False
     try:
         parameters = inspect.signature(function).parameters.values()
     except (TypeError, ValueError):
-        return True
-    return any(parameter.kind not in {parameter.KEYWORD_ONLY, parameter.VAR_KEYWORD} for parameter in parameters)
+        return False
+    return all(parameter.kind in {parameter.KEYWORD_ONLY, parameter.VAR_KEYWORD} for parameter in parameters)

@@ -70,7 +70,8 @@ def plot_dtp(context: typer.Context, runs: Sequence[Path]) -> None:
 
 def recorded_alpha(checkpoint: "Checkpoint") -> float | None:
     """Return the boundary of the warp that a checkpoint was trained with, or None."""
-    parameters = checkpoint.recorded.get("warped_softmax", {}) if checkpoint.trained_with == "warped_softmax" else {}
+    settings = checkpoint.settings
+    parameters = settings.parameters.get("warped_softmax", {}) if settings.loss == "warped_softmax" else {}
     return float(parameters["alpha"]) if "alpha" in parameters else None
 
 

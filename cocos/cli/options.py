@@ -180,10 +180,11 @@ def open_with_loss(context: Context, file: Path) -> tuple:
 
 def add_batch_size(values: dict[str, Any], checkpoint: "Checkpoint", origin: str) -> str:
     """Let a recorded batch size be the default, and return the origin of the loss parameters with its own."""
-    if "batch_size" in values or getattr(checkpoint, "batch_size", None) is None:
+    settings = checkpoint.settings
+    if "batch_size" in values or settings.batch_size is None:
         return origin
-    values["batch_size"] = checkpoint.batch_size
-    return f"{origin}, batch size {checkpoint.batch_size} (recorded in {checkpoint.recorder})"
+    values["batch_size"] = settings.batch_size
+    return f"{origin}, batch size {settings.batch_size} (recorded in {settings.source})"
 
 
 def read_parameters(context: Context) -> dict[str, str]:

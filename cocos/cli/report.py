@@ -67,7 +67,7 @@ def report(
             else:
                 source, chosen, _ = options.open_with_loss(context, path)
                 if batch_size is None and len(files) == 1:
-                    counted["batch_size"] = source.batch_size or counted["batch_size"]
+                    counted["batch_size"] = source.settings.batch_size or counted["batch_size"]
             sources.append(source)
             losses.append(chosen)
         results_only = all(each is None for each in losses)

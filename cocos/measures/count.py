@@ -181,7 +181,7 @@ def _about_slice(chosen: slice, plan: Plan) -> dict[str, str]:
 
 def _on_disk(embeddings: Any, batch_size: int | str) -> Stored | None:
     """The set of a checkpoint whose rows are read batch by batch: one that is not held."""
-    found = embeddings.stored() if isinstance(embeddings, Checkpoint) and embeddings.stored else None
+    found = embeddings.stored if isinstance(embeddings, Checkpoint) else None
     if found is None or isinstance(batch_size, str) or batch_size >= found.number:
         return None
     return None if found.held else found
@@ -225,7 +225,7 @@ class StoredCount:
     @cached_property
     def stored(self) -> Stored:
         """The rows on the disk."""
-        return self.checkpoint.stored()
+        return self.checkpoint.stored
 
     def prepare(self, batches: Sequence[Batch]) -> Run:
         """Read the rows of some batches."""

@@ -52,7 +52,7 @@ def ranked_by(checkpoint: Checkpoint | None, loss: Any, metric: str | None) -> t
     """
     if metric is not None and metric not in similarities.METRICS:
         raise InputError(nearest("metric", metric, similarities.METRICS))
-    recorded = checkpoint.trained_with if checkpoint else None
+    recorded = checkpoint.settings.loss if checkpoint else None
     if loss is None and recorded is None:
         return metric or "cosine", "", []
     if loss is not None:

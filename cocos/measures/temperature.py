@@ -280,7 +280,7 @@ def _labelled(runs: Sequence[Run], columns: Sequence[dict[str, Any]], clip: floa
     variables["batch_size"] = ("batch_size", [run.plan.batch_size for run in runs], "rows of a batch", "rows")
     variables["direction"] = ("direction", [name for name, _, _ in first.sides])
     scale, bias = equilibrium.values(first.loss)
-    recorded = {} if first.checkpoint is None else first.checkpoint.recorded
+    recorded = {} if first.checkpoint is None else first.checkpoint.settings.parameters
     own, trained = recorded.get(first.loss.name), set()  # of this loss, or of any if all agree
     for each in recorded.values() if own is None else [own]:
         trained |= {float(each[name]) ** -power for name, power in equilibrium.SCALE_POWERS.items() if each.get(name)}

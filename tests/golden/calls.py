@@ -324,7 +324,7 @@ def checkpoints(folder: Path) -> Iterator[Entry]:
                     yield Entry(f"{prefix}/{field}", condense(rows.double().numpy()), files.tolerance(name))
             recorded = {
                 f"{loss}/{key}": value
-                for loss, each in (checkpoint.recorded or {}).items()
+                for loss, each in (checkpoint.settings.parameters).items()
                 for key, value in each.items()
             }
             for key, value in recorded.items():

@@ -3,7 +3,6 @@
 To add one, write a module and put its name into `FORMATS`.
 """
 
-import inspect
 from types import ModuleType
 
 from cocos.checkpoints.files import File
@@ -44,11 +43,6 @@ def find(file: File) -> ModuleType | None:
     return next((module for module in FORMATS if module.sniff(file)), None)
 
 
-def name_of(module: ModuleType) -> str:
-    """Return the name of a format."""
-    return module.__name__.rpartition(".")[2]
-
-
-def describe(module: ModuleType) -> str:
-    """Return how files of a format are recognised: the first line of the docstring of its `sniff`."""
-    return inspect.cleandoc(module.sniff.__doc__ or "").partition("\n")[0].rstrip(".")
+def name_of(module: ModuleType | None) -> str | None:
+    """Return the name of a format; None without one."""
+    return module and module.__name__.rpartition(".")[2]

@@ -1,13 +1,12 @@
 """Class vectors without samples: the class weights of a softmax, or proxies, in a state dict of any architecture.
 
 The losses of pytorch-metric-learning, saved alone or within a model, and the proxies of WarpNet are recognised by the
-names of their parameters. Insightface saves one file for each GPU (Partial FC: `softmax_fc_gpu_{rank}.pt`,
-`checkpoint_gpu_{rank}.pt`, `rank_{rank}_softmax_weight.pt`), which are joined in the order of the ranks. Sources:
-version 2.9 of pytorch-metric-learning; `partial_fc_v2.py` and `train_v2.py` of insightface.
+names of their parameters. Insightface saves one file for each GPU (Partial FC: `softmax_fc_gpu_{rank}.pt`), which are
+joined in the order of the ranks. Sources: version 2.9 of pytorch-metric-learning; `partial_fc_v2.py` of insightface.
 """
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
@@ -15,9 +14,8 @@ from torch import Tensor
 
 from cocos.base.errors import InputError
 from cocos.checkpoints import recorded
-from cocos.checkpoints.checkpoint import Checkpoint, holding
+from cocos.checkpoints.checkpoint import Checkpoint
 from cocos.checkpoints.files import File
-from cocos.checkpoints.listing import top_values
 from cocos.checkpoints.state_dicts import state_dicts
 from cocos.embeddings import Embeddings
 
@@ -35,8 +33,7 @@ COLUMNS = re.compile(r"(^|(^|\.)(\w*loss\w*|criterion\w*|metric\w*)\.(losses\.\w
 MIN_CLASSES = 3  # with two classes a query has one negative, and every softmax is the same
 CENTERS_PER_CLASS = 10  # default of SoftTripleLoss; a file does not record another number
 FIRST_LOSSES = {"proxies": "proxynca", "class weights": "normalized_softmax", "centers": "softtriple"}
-RANK = re.compile(r"(gpu_|rank[_:])(\d{1,4})(?=\D|$)")
-BARE_MATRIX = re.compile(r"rank[_:]\d+_softmax_weight\.")
+RANK = re.compile(r"softmax_fc_gpu_(\d+)\.pt$")
 NO_SAMPLES = (
     "{} contains class vectors and no samples: each vector is counted as a sample at the center of its class, and "
     "samples are mostly pushed more, so these numbers have no verdict. Add samples: numpy.savez(FILE, embeddings=..., "
@@ -69,12 +66,15 @@ class ClassVectors:
 
 
 def sniff(file: File) -> bool:
-    """A matrix named like proxies or class weights in a state dict, or the class weights of one rank of insightface."""
-    return read_rank(file) is not None or find(file) is not None
+    """Recognise a matrix named like proxies or class weights in a state dict, or the class weights of insightface."""
+    return find(file) is not None
 
 
 def find(file: File) -> ClassVectors | None:
     """Return the class vectors in the state dicts of a file, or None: proxies before class weights, else the last."""
+    if RANK.search(file.path.name) and isinstance(file.record.get("weight"), Tensor):
+        prefix = RANK.sub("", file.path.name)
+        return ClassVectors("weight", "class weights", join_ranks(file.path.parent, prefix))
     for tensors in state_dicts(file.content):
         matrices = []
         for name, tensor in tensors.items():
@@ -93,82 +93,52 @@ def find(file: File) -> ClassVectors | None:
     return None
 
 
+def join_ranks(folder: Path, prefix: str = "") -> Tensor | None:
+    """Join the class weights of all ranks in a folder, (classes, D), in the order of the ranks; None if absent.
+
+    The backbone `Follow-model.pt` belongs to `Follow-softmax_fc_gpu_{rank}.pt`.
+    """
+    paths = {
+        int(match[1]): path for path in folder.glob(f"{prefix}softmax_fc_gpu_*.pt") if (match := RANK.search(path.name))
+    }
+    if paths and sorted(paths) != list(range(len(paths))):
+        raise InputError(f"{folder}: class weights of ranks {sorted(paths)}, expected 0 to {max(paths)}; copy all")
+    parts = []
+    for rank in sorted(paths):
+        part = File(paths[rank]).record.get("weight")
+        if not isinstance(part, Tensor) or part.ndim != 2 or part.shape[1] != (parts or [part])[0].shape[1]:
+            raise InputError(f"{paths[rank]}: expected class weights (classes, D), D as in the other ranks")
+        parts.append(part)
+    return torch.cat(parts) if parts else None
+
+
 def load(file: File, data=None) -> Checkpoint:
     """Read the class vectors of a file, each as a sample of its class."""
-    notes = []
-    if read_rank(file) is not None:
-        weights, note = join_ranks(file)
-        class_vectors, notes = ClassVectors("weight", "class weights", weights), [note]
-    else:
-        class_vectors = find(file)
+    class_vectors, settings = find(file), recorded.read_file(file)
     role, vectors, labels = class_vectors.role, class_vectors.vectors.contiguous(), class_vectors.labels
     if data is not None:
         raise InputError(
             f"data {data}: {file.path} contains {role} and no encoder that cocos knows; name it with --model "
             "file.py:build, or save the embeddings: numpy.savez(FILE, embeddings=..., labels=..., proxies=...)"
         )
-    trained_with = "warped_softmax" if list(file.record) == ["Proxies"] else None  # of WarpNet
+    if settings.loss is None and list(file.record) == ["Proxies"]:  # of WarpNet
+        settings = replace(settings, loss="warped_softmax")
+    notes = (*settings.notes, NO_SAMPLES.format(file.path))
     if labels is None:
         labels = torch.arange(len(vectors))
     else:
-        notes.append(f"{class_vectors.name}: {CENTERS_PER_CLASS} centers per class are assumed")
-        trained_with = "softtriple"
+        notes = (f"{class_vectors.name}: {CENTERS_PER_CLASS} centers per class are assumed", *notes)
+        settings = replace(settings, loss=settings.loss or "softtriple")
     number, width = vectors.shape
-    contents = {role: f"{class_vectors.name}, {int(labels.max()) + 1} classes, {number} vectors of {width} numbers"}
-    settings = recorded.read_file(file)
-    return Checkpoint.of(
-        file,
+    return Checkpoint(
+        file.path,
+        file.sha256,
         "class_vectors",
-        contents | top_values(file),
-        embedder=holding(file.path, role, lambda: Embeddings.labelled(vectors, labels, vectors, labels)),
-        **settings.fields() | {"trained_with": settings.loss or trained_with},
-        begin_with=FIRST_LOSSES[role],
-        notes=(*notes, *settings.notes, NO_SAMPLES.format(file.path)),
+        {role: f"{class_vectors.name}, {int(labels.max()) + 1} classes, {number} vectors of {width} numbers"},
+        embedder=lambda *_: Embeddings.labelled(vectors, labels, vectors, labels),
+        settings=settings,
+        first_loss=FIRST_LOSSES[role],
+        notes=notes,
         proxies=vectors,
         proxy_labels=class_vectors.labels,
     )
-
-
-def read_rank(file: File) -> Tensor | None:
-    """Return the class weights of one rank of insightface, (classes of that rank, D), or None."""
-    content = file.record.get("state_dict_softmax_fc", file.record if RANK.search(file.path.name) else None)
-    weight = content.get("weight") if isinstance(content, dict) and len(content) == 1 else None
-    if file.kind == "torch" and BARE_MATRIX.search(file.path.name):
-        weight = file.content
-    return weight if isinstance(weight, Tensor) and weight.ndim == 2 and weight.is_floating_point() else None
-
-
-def join_ranks(file: File) -> tuple[Tensor, str]:
-    """Join the class weights of all ranks, (classes, D), in the order of the ranks, with a note."""
-    match, weight = RANK.search(file.path.name), read_rank(file)
-    if match is None:
-        return weight, f"{file.path} has no rank in its name: its {len(weight)} classes are taken as all"
-    start, end = file.path.name[: match.start(2)], file.path.name[match.end(2) :]
-    paths = {}
-    for path in file.path.parent.glob(f"*{match[1]}*"):
-        rank = path.name.removeprefix(start).removesuffix(end)
-        if path.name == f"{start}{rank}{end}" and rank.isdecimal():
-            paths[int(rank)] = path
-    missing = sorted(set(range(max(paths) + 1)) - paths.keys())
-    if missing:
-        raise InputError(f"{file.path}: rank {missing[0]} is missing; copy the files of all ranks into its folder")
-    parts = []
-    for rank in sorted(paths):
-        part = read_rank(File(paths[rank]))
-        if part is None or part.shape[1] != weight.shape[1]:
-            raise InputError(f"{paths[rank]}: expected class weights of {weight.shape[1]} columns, as in {file.path}")
-        parts.append(part)
-    return torch.cat(parts), f"class weights of {len(parts)} ranks, joined in their order"
-
-
-def read_ranks_of(path: Path) -> Tensor | None:
-    """Return the class weights saved with a backbone, (classes, D), or None.
-
-    The backbone `Follow-model.pt` belongs to `Follow-softmax_fc_gpu_{rank}.pt`.
-    """
-    prefix = "Follow-" if path.name.startswith("Follow-") else ""
-    for name in (f"{prefix}softmax_fc_gpu_0.pt", "rank_0_softmax_weight.pt"):
-        first = path.with_name(name)
-        if first.is_file() and read_rank(file := File(first)) is not None:
-            return join_ranks(file)[0]
-    return None

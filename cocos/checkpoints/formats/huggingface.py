@@ -14,12 +14,10 @@ from cocos.base.errors import InputError, UnsafeFile
 from cocos.checkpoints import model_card
 from cocos.checkpoints.checkpoint import Checkpoint
 from cocos.checkpoints.files import File
-from cocos.checkpoints.formats.libraries import building, import_library, refuse_code
-from cocos.checkpoints.state_dicts import weight_files
+from cocos.checkpoints.formats.libraries import building, check_folder, import_library
+from cocos.checkpoints.recorded import Recorded
 
-EXTRA = "text"
-PAIRED = ("clip", "siglip")  # values of `model_type` of models with two towers
-TEXT_LENGTHS = {"clip": 77, "siglip": 64}
+TEXT_LENGTHS = {"clip": 77, "siglip": 64}  # of models with two towers, by their `model_type`
 TOKENIZERS = ("tokenizer.json", "vocab.json", "vocab.txt", "spiece.model", "tokenizer.model")
 # Activations of a dense layer. sentence-transformers silently uses Tanh for one that it does not trust.
 ACTIVATIONS = ("GELU", "Identity", "LeakyReLU", "ReLU", "Sigmoid", "SiLU", "Tanh")
@@ -46,12 +44,13 @@ class TextEncoder(nn.Module):
 class PairedEncoder(nn.Module):
     """CLIP or SigLIP of transformers; vectors have length 1."""
 
-    pads, items_at_once = False, ITEMS_AT_ONCE
+    items_at_once = ITEMS_AT_ONCE
 
-    def __init__(self, model: Any, tokenizer: Any, processor: Any, kind: str, length: int):
+    def __init__(self, model: Any, tokenizer: Any, processor: Any, kind: str):
         super().__init__()
         self.model, self.tokenizer, self.processor, self.name = model, tokenizer, processor, kind
-        self.length, self.kinds = length, ("image",) if tokenizer is None else ("image", "text")
+        self.length = getattr(model.config.text_config, "max_position_embeddings", TEXT_LENGTHS[kind])
+        self.kinds = ("image",) if tokenizer is None else ("image", "text")
 
     def encode(self, items: Any, kind: str, side: str) -> Tensor:
         """Encode texts, or uint8 images (1 or 3, height, width), to (n, D)."""
@@ -64,19 +63,23 @@ class PairedEncoder(nn.Module):
             batch = {"input_ids": batch["input_ids"]} if self.name == "siglip" else batch
             vectors, projection = self.model.text_model(**batch).pooler_output, "text_projection"
         else:
-            from PIL import Image
-
-            pictures = [np.moveaxis(torch.as_tensor(image).expand(3, -1, -1).numpy(), 0, -1) for image in items]
-            images = [Image.fromarray(np.ascontiguousarray(picture)) for picture in pictures]
-            pixels = self.processor(images=images, return_tensors="pt")["pixel_values"].to(device)
+            pixels = self.processor(images=pillow_images(items), return_tensors="pt")["pixel_values"].to(device)
             vectors, projection = self.model.vision_model(pixel_values=pixels).pooler_output, "visual_projection"
         if hasattr(self.model, projection):
             vectors = getattr(self.model, projection)(vectors)
         return normalize(vectors, dim=-1)
 
 
+def pillow_images(items: Sequence[Any]) -> list:
+    """Convert uint8 images (1 or 3, height, width) to images of Pillow."""
+    from PIL import Image
+
+    arrays = [np.moveaxis(torch.as_tensor(image).expand(3, -1, -1).numpy(), 0, -1) for image in items]
+    return [Image.fromarray(np.ascontiguousarray(array)) for array in arrays]
+
+
 def sniff(file: File) -> bool:
-    """A folder with `modules.json`, or with the `model_type` of a text encoder, CLIP or SigLIP in `config.json`."""
+    """Recognise a folder with `modules.json`, an adapter, or the `model_type` of a model in `config.json`."""
     if file.kind != "folder":
         return False
     return "modules.json" in file or "adapter_config.json" in file or bool(read_type(file))
@@ -90,34 +93,44 @@ def read_type(folder: File) -> str:
 
 def load(file: File, data: Any = None) -> Checkpoint:
     """Read a folder; its library builds the model when it encodes."""
-    if "adapter_config.json" in file and not weight_files(file):
+    if "adapter_config.json" in file and "config.json" not in file:
         raise InputError(
             f"{file.path} is a PEFT adapter without its model; merge them: model = "
             "PeftModel.from_pretrained(BASE, FOLDER).merge_and_unload(); model.save_pretrained(NEW), save the "
             "tokenizer too, and name NEW"
         )
-    refuse_code(file)
-    if not weight_files(file):
-        raise InputError(f"{file.path} has no model.safetensors or pytorch_model.bin; copy the weights too")
-    kind = read_type(file)
-    if "modules.json" not in file and kind in PAIRED:
-        return load_paired(file, kind)
-    notes: tuple[str, ...] = ()
-    contents: dict[str, Any] = {"text tower": kind} if kind else {}
+    weight_files, kind, is_pipeline = check_folder(file), read_type(file), "modules.json" in file
+    if not is_pipeline and kind in TEXT_LENGTHS:
+        settings = read_learned(file, weight_files, kind)
+        contents = {"towers": kind}
+        return Checkpoint(
+            file.path, file.sha256, "huggingface", contents, encoder=lambda: build_paired(file, kind), settings=settings
+        )
     settings = model_card.read_folder(file.path)
-    if "modules.json" in file:
+    notes = list(settings.notes)
+    contents = {"text tower": kind}
+    if is_pipeline:
         contents["modules"] = ", ".join(check_modules(file))
         if settings.loss is None:
-            notes = ("no recorded loss; pairs are trained at temperature 0.05 by default: -p temperature=0.05",)
+            notes.append("no recorded loss; pairs are trained at temperature 0.05 by default: -p temperature=0.05")
     else:
-        notes = ("its folder does not define the pooling: the mean of the tokens is taken and not normalised",)
-    return Checkpoint.of(
-        file,
-        "sentence_transformers" if "modules.json" in file else "huggingface",
-        contents | model_card.describe_training(file.path),
-        encoder=lambda: build_text(file),
-        **settings.fields(),
-        notes=tuple(f"{file.path}: {note}" for note in (*settings.notes, *notes)),
+        notes.append("its folder does not define the pooling: the mean of the tokens is taken and not normalised")
+
+    def build() -> nn.Module:
+        import_transformers()
+        library = import_library("sentence_transformers", "text")
+        os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")  # its threads and forks do not mix
+        with building(file, "sentence-transformers"):
+            return TextEncoder(library.SentenceTransformer(str(file.path), device="cpu", local_files_only=True).float())
+
+    return Checkpoint(
+        file.path,
+        file.sha256,
+        "sentence_transformers" if is_pipeline else "huggingface",
+        contents,
+        encoder=build,
+        settings=settings,
+        notes=tuple(f"{file.path}: {note}" for note in notes),
     )
 
 
@@ -148,56 +161,39 @@ def check_modules(folder: File) -> list[str]:
 
 def import_transformers() -> Any:
     """Import transformers without its progress bars and warnings."""
-    library = import_library("transformers", EXTRA)
+    library = import_library("transformers", "text")
     library.utils.logging.disable_progress_bar()
     library.utils.logging.set_verbosity_error()
     return library
 
 
-def build_text(file: File) -> nn.Module:
-    """Build a text encoder; without `modules.json` the mean of its tokens is taken."""
-    import_transformers()
-    library = import_library("sentence_transformers", EXTRA)
-    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")  # its threads and forks do not mix
-    with building(file, "sentence-transformers"):
-        return TextEncoder(library.SentenceTransformer(str(file.path), device="cpu", local_files_only=True).float())
+def read_learned(folder: File, weight_files: list[str], kind: str) -> Recorded:
+    """Read the learned scale and bias of the scores of CLIP or SigLIP."""
+    loss, parameters = "siglip" if kind == "siglip" else "ntxent", {}
+    weights = {name: tensor for file in weight_files for name, tensor in folder.file(file).content.items()}
+    if "logit_scale" in weights:
+        scale = math.exp(float(weights["logit_scale"]))
+        bias = {"bias": float(weights["logit_bias"])} if "logit_bias" in weights else {}
+        parameters = {"ntxent": {"temperature": 1 / scale}}
+        parameters |= {"siglip": {"scale": scale} | bias} if kind == "siglip" else {}
+    return Recorded(loss, parameters)
 
 
-def load_paired(file: File, kind: str) -> Checkpoint:
-    """Read CLIP or SigLIP, with the learned scale and bias of its scores."""
-    learned: dict[str, float] = {}
-    for name in weight_files(file):
-        content = file.file(name).content
-        learned |= {key: float(content[key]) for key in ("logit_scale", "logit_bias") if key in content}
-    parameters: dict[str, dict[str, float]] = {}
-    if "logit_scale" in learned:
-        scale = math.exp(learned["logit_scale"])
-        parameters["ntxent"] = {"temperature": 1 / scale}
-        if kind == "siglip":
-            bias = {"bias": learned["logit_bias"]} if "logit_bias" in learned else {}
-            parameters["siglip"] = {"scale": scale, **bias}
-
-    def build() -> nn.Module:
-        library = import_transformers()
-        with building(file, "transformers"):
-            local = {"local_files_only": True}
-            model = library.AutoModel.from_pretrained(str(file.path), **local).float()
-            has_tokenizer = any(name in file for name in TOKENIZERS)
-            tokenizer = library.AutoTokenizer.from_pretrained(str(file.path), **local) if has_tokenizer else None
-            processor = build_processor(library, file, kind, model.config.vision_config.image_size)
-            length = getattr(model.config.text_config, "max_position_embeddings", TEXT_LENGTHS[kind])
-            return PairedEncoder(model, tokenizer, processor, kind, length)
-
-    loss = "siglip" if kind == "siglip" else "ntxent"
-    return Checkpoint.of(file, "huggingface", {"towers": kind}, encoder=build, recorded=parameters, trained_with=loss)
-
-
-def build_processor(library: Any, file: File, kind: str, side: int) -> Any:
-    """Build the preparation of images, on Pillow; without a file the default of CLIP or SigLIP."""
-    prefix = "CLIP" if kind == "clip" else "Siglip"
-    processor = getattr(library, f"{prefix}ImageProcessorPil", None) or getattr(library, f"{prefix}ImageProcessor")
-    if "preprocessor_config.json" in file:
-        return processor.from_pretrained(str(file.path), local_files_only=True)
-    if kind == "clip":
-        return processor(size={"shortest_edge": side}, crop_size={"height": side, "width": side})
-    return processor(size={"height": side, "width": side})
+def build_paired(file: File, kind: str) -> nn.Module:
+    """Build CLIP or SigLIP; images are prepared with Pillow, without a file as by default."""
+    library, local = import_transformers(), {"local_files_only": True}
+    with building(file, "transformers"):
+        model = library.AutoModel.from_pretrained(str(file.path), **local).float()
+        has_tokenizer = any(name in file for name in TOKENIZERS)
+        tokenizer = library.AutoTokenizer.from_pretrained(str(file.path), **local) if has_tokenizer else None
+        prefix = "CLIP" if kind == "clip" else "Siglip"
+        processor = getattr(library, f"{prefix}ImageProcessorPil", None) or getattr(library, f"{prefix}ImageProcessor")
+        side = model.config.vision_config.image_size
+        size = {"height": side, "width": side}
+        if "preprocessor_config.json" in file:
+            processor = processor.from_pretrained(str(file.path), **local)
+        elif kind == "clip":
+            processor = processor(size={"shortest_edge": side}, crop_size=size)
+        else:
+            processor = processor(size=size)
+        return PairedEncoder(model, tokenizer, processor, kind)

@@ -1,6 +1,7 @@
 """Face networks of insightface (`backbone.pth`, `model.pt`), and the class weights of each GPU."""
 
 import math
+from dataclasses import replace
 
 from torch import Tensor, nn
 
@@ -69,28 +70,30 @@ NAMES = ("prelu.weight", "layer1.0.prelu.weight", "bn2.weight", "fc.weight")
 
 
 def sniff(file: File) -> bool:
-    """Residual blocks with PReLU and batch normalisation, and a linear layer over the last maps."""
+    """Recognise residual blocks with PReLU and batch normalisation, and a linear layer over the last maps."""
     return bool(find_state(file.content, *NAMES))
 
 
 def load(file: File, data=None) -> Checkpoint:
     """Read a face network with the class weights of all ranks in its folder."""
     state = find_state(file.content, *NAMES)
-    width, weights = len(state["fc.weight"]), class_vectors.read_ranks_of(file.path)
+    prefix = "Follow-" if file.path.name.startswith("Follow-") else ""
+    width, weights = len(state["fc.weight"]), class_vectors.join_ranks(file.path.parent, prefix)
     if weights is not None and weights.shape[1] != width:
         raise InputError(f"{file.path}: class weights {tuple(weights.shape)}, expected (classes, {width})")
     description = "no class weights in its folder: samples are counted against samples"
     if weights is not None:
         description = f"{len(weights)} class weights in its folder, joined in the order of the ranks"
-    settings = recorded.read_file(file).fields()
+    settings = recorded.read_file(file)
     if state["conv1.weight"].shape[2] == WARPED_KERNEL:
-        settings["trained_with"] = "warped_softmax"
-    return Checkpoint.of(
-        file,
+        settings = replace(settings, loss="warped_softmax")
+    return Checkpoint(
+        file.path,
+        file.sha256,
         "iresnet",
         {"network": f"IResNet, {width} dimensions", "class weights": description},
         encoder=lambda: fill(IResNet(state), state),
+        settings=settings,
         proxies=None if weights is None else weights.float(),
         notes=(f"{file.path}: {description}; the margin and the scale of its loss are not recorded",),
-        **settings,
     )

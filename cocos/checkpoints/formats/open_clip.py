@@ -1,9 +1,9 @@
 """Folders of open_clip: `open_clip_config.json` and the weights, built by open_clip."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -11,10 +11,10 @@ from cocos.base.errors import InputError
 from cocos.checkpoints import recorded
 from cocos.checkpoints.checkpoint import Checkpoint
 from cocos.checkpoints.files import File
-from cocos.checkpoints.formats.libraries import building, import_library, refuse_code
+from cocos.checkpoints.formats.huggingface import pillow_images
+from cocos.checkpoints.formats.libraries import building, check_folder, import_library
 
 CONFIG = "open_clip_config.json"
-WEIGHTS = (".safetensors", ".bin", ".pt", ".pth")
 
 
 class OpenClipEncoder(nn.Module):
@@ -31,27 +31,21 @@ class OpenClipEncoder(nn.Module):
         device = next(self.model.parameters()).device
         if kind == "text":
             return self.model.encode_text(self.tokenizer(list(items)).to(device), normalize=True)
-        from PIL import Image
-
-        pictures = [np.moveaxis(torch.as_tensor(image).expand(3, -1, -1).numpy(), 0, -1) for image in items]
-        images = [self.transform(Image.fromarray(np.ascontiguousarray(picture))) for picture in pictures]
-        return self.model.encode_image(torch.stack(images).to(device), normalize=True)
+        images = torch.stack([self.transform(image) for image in pillow_images(items)])
+        return self.model.encode_image(images.to(device), normalize=True)
 
 
 def sniff(file: File) -> bool:
-    """A folder with `open_clip_config.json`."""
+    """Recognise a folder with `open_clip_config.json`."""
     return file.kind == "folder" and CONFIG in file
 
 
 def load(file: File, data: Any = None) -> Checkpoint:
     """Read a folder with the learned scale and bias of its scores; open_clip builds the model when it encodes."""
-    refuse_code(file)
-    config = file.json(CONFIG)
-    names = [name for name in file.names if name.endswith(WEIGHTS) and "/" not in name]
-    if not isinstance(config, dict) or "model_cfg" not in config or not names:
-        raise InputError(f"{file.path}: expected model_cfg in {CONFIG}, and weights ({', '.join(WEIGHTS)})")
-    safe_first = sorted(names, key=lambda name: not name.endswith(".safetensors"))
-    settings = recorded.read_file(file.file(safe_first[0]))
+    names, config = check_folder(file), file.json(CONFIG)
+    if not isinstance(config, dict) or "model_cfg" not in config:
+        raise InputError(f"{file.path}: expected model_cfg in {CONFIG}")
+    settings = recorded.read_file(file.file(names[0]))
 
     def build() -> nn.Module:
         library = import_library("open_clip", "vision")
@@ -61,5 +55,5 @@ def load(file: File, data: Any = None) -> Checkpoint:
             return OpenClipEncoder(model.float(), transform, library.get_tokenizer(folder))
 
     contents = {"dimensions": config["model_cfg"].get("embed_dim")}
-    fields = settings.fields() | {"trained_with": settings.loss or "ntxent"}
-    return Checkpoint.of(file, "open_clip", contents, encoder=build, **fields)
+    settings = replace(settings, loss=settings.loss or "ntxent")
+    return Checkpoint(file.path, file.sha256, "open_clip", contents, encoder=build, settings=settings)

@@ -9,8 +9,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import normalize
 
-from cocos.base.errors import InputError
-
 NGRAM_LENGTHS = (2, 3, 4)  # bytes of an n-gram
 CHANNELS_PER_NORM = 8  # channels of one group of a group norm
 
@@ -44,39 +42,33 @@ class SmallTowers(nn.Module):
 
     def __init__(self, width: int, channels: Sequence[int], buckets: int, hidden: int):
         super().__init__()
-        if len(channels) != 4 or any(number < 1 or number % CHANNELS_PER_NORM for number in channels):
-            raise InputError(f"small_towers: channels {list(channels)}, expected four multiples of {CHANNELS_PER_NORM}")
         a, b, c, d = channels
         self.buckets = buckets
         self.image = nn.Sequential(
-            *self._convolution(3, a, stride=1),
+            *convolution(3, a, stride=1),
             nn.MaxPool2d(2),
-            *self._convolution(a, b, stride=2),
-            *self._convolution(b, c, stride=2),
-            *self._convolution(c, d, stride=2),
+            *convolution(a, b, stride=2),
+            *convolution(b, c, stride=2),
+            *convolution(c, d, stride=2),
             nn.Flatten(),
             nn.Linear(d * 2 * 2, width),  # 32 x 32 pixels are 2 x 2 by now
         )
         self.bag = nn.EmbeddingBag(buckets, width, mode="mean")
         self.caption = nn.Sequential(nn.LayerNorm(width), nn.Linear(width, hidden), nn.GELU(), nn.Linear(hidden, width))
 
-    @staticmethod
-    def _convolution(before: int, after: int, stride: int) -> tuple[nn.Module, ...]:
-        norm = nn.GroupNorm(after // CHANNELS_PER_NORM, after)
-        return nn.Conv2d(before, after, 3, stride, padding=1), norm, nn.GELU()
-
     def encode(self, items: Any, kind: str, side: str) -> Tensor:
         """Encode images, (N, 3, 32, 32) from 0 to 255, or N captions, to unit vectors, (N, width)."""
-        return self._captions(items) if kind == "text" else self._images(torch.as_tensor(items))
-
-    def _images(self, images: Tensor) -> Tensor:
-        # white is 0, as is the padding of a convolution
-        ink = 1 - images.to(self.bag.weight.device, self.bag.weight.dtype) / 255
-        return normalize(self.image(ink), dim=1)
-
-    def _captions(self, captions: Sequence[str]) -> Tensor:
-        bags = [pieces(caption, self.buckets) for caption in captions]
-        device = self.bag.weight.device
+        device, dtype = self.bag.weight.device, self.bag.weight.dtype
+        if kind == "image":
+            ink = 1 - torch.as_tensor(items).to(device, dtype) / 255  # white is 0, as is the padding of a convolution
+            return normalize(self.image(ink), dim=1)
+        bags = [pieces(caption, self.buckets) for caption in items]
         ids = torch.tensor([bucket for bag in bags for bucket in bag], device=device)
         offsets = torch.tensor([0, *accumulate(len(bag) for bag in bags[:-1])], device=device)
         return normalize(self.caption(self.bag(ids, offsets)), dim=1)
+
+
+def convolution(before: int, after: int, stride: int) -> tuple[nn.Module, ...]:
+    """Return a convolution of 3 x 3 with its norm and activation."""
+    norm = nn.GroupNorm(after // CHANNELS_PER_NORM, after)
+    return nn.Conv2d(before, after, 3, stride, padding=1), norm, nn.GELU()

@@ -7,7 +7,6 @@ Source: Faghri et al. 2018, VSE++, arXiv:1707.05612; Li et al. 2019, VSRN, arXiv
 are those of the published code.
 """
 
-import hashlib
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -26,6 +25,7 @@ from cocos.checkpoints.files import NAMESPACES, File, plain
 from cocos.checkpoints.formats import vocabulary
 from cocos.checkpoints.formats.networks import VGG, ResNet, State, fill, part
 from cocos.checkpoints.pictures import IMAGES_AT_ONCE, Preparation
+from cocos.checkpoints.recorded import Recorded
 
 SWITCHES = ("use_abs", "no_imgnorm", "max_violation")
 # Option `criterion` -> loss, the option with its parameter, and the parameter. The first code has no such option.
@@ -163,9 +163,6 @@ class TwoTowers(nn.Module):
         super().__init__()
         self.image, self.text, self.no_imgnorm = image, text, no_imgnorm
         self.kinds, self.items_at_once = (image.kind, "text"), image.items_at_once
-        words = hashlib.sha256(repr(sorted(text.words.items())).encode()).hexdigest()
-        # The embeddings depend on these settings, which are not in the weights.
-        self.identity = f"{no_imgnorm} {text.use_abs} {getattr(image, 'region_norm', None)} {words}"
 
     def encode(self, items: Any, kind: str, side: str) -> Tensor:
         """Encode captions, images or features to (n, D)."""
@@ -181,9 +178,8 @@ def sniff(file: File) -> bool:
     model = file.record.get("model")
     if not isinstance(file.record.get("opt"), NAMESPACES) or not isinstance(model, list | tuple) or len(model) != 2:
         return False
-    image, text = model
     names = {"embed.weight", "rnn.weight_ih_l0", "rnn.weight_hh_l0"}
-    return isinstance(image, dict) and isinstance(text, dict) and "fc.weight" in image and names <= text.keys()
+    return all(isinstance(tower, dict) for tower in model) and "fc.weight" in model[0] and names <= model[1].keys()
 
 
 def load(file: File, data: Any = None) -> Checkpoint:
@@ -198,35 +194,45 @@ def load(file: File, data: Any = None) -> Checkpoint:
     losses = ("triplet", "triplet_sh") if loss == "triplet" else (loss,)
     if loss == "triplet" and switches["max_violation"]:
         loss = "triplet_sh"
-    folder = find_data(options, data)
-    refusal = explain_refusal(file, image, text, options)
+    # The folder of the data: from `--data`, or the recorded one if it is on this machine.
+    name = str(options.get("data_name") or "")
+    folder = Path(str(options.get("data_path") or "") if data is None else data)
+    if name and training_data.sniff(folder / name):
+        folder /= name
+    folder = folder if data is not None or (options.get("data_path") and training_data.sniff(folder)) else None
+    words = find_vocabulary(file.path, options, folder)
+    rows = len(text["embed.weight"])
+    refusal = explain_refusal(image, text, options)
 
     def encoder() -> nn.Module:
         if refusal:
-            raise InputError(refusal)
-        words = read_words(file, options, folder, len(text["embed.weight"]))
+            raise InputError(f"{file.path}: {refusal}")
+        if words is None:
+            raise InputError(
+                f"{file.path}: its vocabulary of {rows} words, {name}_vocab.pkl or {name}_vocab.json, is not in "
+                f"{folder or file.path.parent}; copy it there"
+            )
         flickr = options.get("data_name") == "f30k_precomp"
         tower = RegionTower(image, flickr) if graph else ImageTower(image) if raw else FeatureTower(image)
-        towers = GRUText(words, text, switches["use_abs"])
-        return TwoTowers(fill(tower, image), fill(towers, text), switches["no_imgnorm"])
+        texts = GRUText(vocabulary.read(words, rows), text, switches["use_abs"])
+        return TwoTowers(fill(tower, image), fill(texts, text), switches["no_imgnorm"])
 
-    return Checkpoint.of(
-        file,
+    return Checkpoint(
+        file.path,
+        file.sha256,
         "vsrn" if graph else "vsepp",
         {
             **{key: plain(file.record.get(key)) for key in ("epoch", "best_rsum", "Eiters")},
             "image tower": f"{'VSRN' if graph else 'VSE++'} on {'images' if raw else 'features'}",
             "dimensions": len(image["fc.weight"]),
-            "vocabulary": f"{len(text['embed.weight'])} words",
+            "vocabulary": f"{rows} words",
             "scores": "inner products (no_imgnorm)" if switches["no_imgnorm"] else "cosines",
             "opt": options,
         },
         encoder=encoder,
-        settings=None,  # the vocabulary is not in the file
         training=None if folder is None else training_data.find(folder),
-        recorded={} if value is None else dict.fromkeys(losses, {parameter: value}),
-        trained_with=loss,
-        notes=(refusal,) if refusal else (),
+        settings=Recorded(loss, {} if value is None else dict.fromkeys(losses, {parameter: value})),
+        notes=(f"{file.path}: {refusal}",) if refusal else (),
     )
 
 
@@ -242,46 +248,33 @@ def rename_backbone(image: State) -> dict[str, Tensor]:
     return layers | {f"cnn.{key}": value for key, value in backbone.items()}
 
 
-def explain_refusal(file: File, image: State, text: State, options: dict[str, Any]) -> str:
+def explain_refusal(image: State, text: State, options: dict[str, Any]) -> str:
     """Return why cocos cannot encode with the checkpoint; empty if it can."""
     rows, size = len(text["embed.weight"]), options.get("vocab_size")
     if isinstance(size, int) and size != rows:
-        return f"{file.path}: opt.vocab_size {size}, expected the {rows} rows of embed.weight"
+        return f"opt.vocab_size {size}, expected the {rows} rows of embed.weight"
     if options.get("measure") == "order":
-        return f"{file.path}: trained with measure 'order', whose scores are no cosines; expected measure 'cosine'"
+        return "trained with measure 'order', whose scores are no cosines; expected measure 'cosine'"
     if options.get("cross_attn") is not None:
-        return f"{file.path}: trained with cross attention ({options['cross_attn']}), without embeddings of images"
+        return f"trained with cross attention ({options['cross_attn']}), without embeddings of images"
     backbones = {"cnn.layer4.0.conv1.weight", "cnn.classifier.0.weight"}
     if any(key.startswith("cnn.") for key in image) and not backbones & image.keys():
-        return f"{file.path}: cnn_type {options.get('cnn_type')!r}, expected a ResNet or VGG"
+        return f"cnn_type {options.get('cnn_type')!r}, expected a ResNet or VGG"
     return ""
 
 
-def find_data(options: dict[str, Any], data: Any) -> Path | None:
-    """Return the folder of the data: from `--data`, or the recorded one if it is on this machine."""
-    name = str(options.get("data_name") or "")
-    if data is not None:
-        inner = Path(data) / name
-        return inner if name and inner.exists() and training_data.sniff(inner) else Path(data)
-    folder = Path(str(options.get("data_path") or "")) / name
-    return folder if options.get("data_path") and folder.is_dir() else None
-
-
-def read_words(file: File, options: dict[str, Any], data: Path | None, size: int) -> dict[str, int]:
-    """Read the vocabulary of the training, next to the data or to the checkpoint."""
-    folder = file.path.parent if data is None else data if data.is_dir() else data.parent
+def find_vocabulary(path: Path, options: dict[str, Any], data: Path | None) -> Path | None:
+    """Find the vocabulary of the training, next to the data or to the checkpoint."""
+    folder = path.parent if data is None else data if data.is_dir() else data.parent
     name = str(options.get("data_name") or folder.name)
-    folders = [folder, folder.parent, folder / "vocab", folder.parent / "vocab"]
-    folders.append(folder.resolve().parent.parent / "vocab")  # as published: data/f30k_precomp and vocab
-    folders += [Path(options["vocab_path"])] if isinstance(options.get("vocab_path"), str) else []
-    paths = [
-        directory / f"{name}_vocab{suffix}"
-        for directory in (*folders, file.path.parent)
-        for suffix in (".pkl", ".json")
+    # As published, data/f30k_precomp and vocab are next to each other.
+    folders = [
+        folder,
+        folder.parent,
+        folder / "vocab",
+        folder.parent / "vocab",
+        folder.resolve().parent.parent / "vocab",
     ]
-    if (path := next(filter(Path.is_file, paths), None)) is None:
-        raise InputError(
-            f"{file.path}: its vocabulary of {size} words, {name}_vocab.pkl or {name}_vocab.json, is not in {folder}; "
-            "copy it there"
-        )
-    return vocabulary.read(path, size)
+    folders += [Path(str(options.get("vocab_path") or path.parent)), path.parent]
+    paths = [place / f"{name}_vocab{suffix}" for place in folders for suffix in (".pkl", ".json")]
+    return next(filter(Path.is_file, paths), None)

@@ -1,7 +1,5 @@
 """WarpNet of the warped softmax (`WarpNet_{epoch}_{R@1}Recall@1.pth`), and the file of its proxies."""
 
-from pathlib import Path
-
 from torch import Tensor, nn
 from torch.nn.functional import layer_norm
 
@@ -10,6 +8,7 @@ from cocos.checkpoints.checkpoint import Checkpoint
 from cocos.checkpoints.files import File
 from cocos.checkpoints.formats.networks import ResNet, State, fill, find_state, part
 from cocos.checkpoints.pictures import ImageEncoder, Preparation
+from cocos.checkpoints.recorded import Recorded
 
 
 class WarpNet(ImageEncoder):
@@ -35,7 +34,7 @@ NAMES = ("Backbone.conv1.weight", "Backbone.layer4.0.conv1.weight", "Backbone.Em
 
 
 def sniff(file: File) -> bool:
-    """A ResNet under `Backbone.` with the layer `Backbone.Embedding`."""
+    """Recognise a ResNet under `Backbone.` with the layer `Backbone.Embedding`."""
     return bool(find_state(file.content, *NAMES))
 
 
@@ -44,28 +43,25 @@ def load(file: File, data=None) -> Checkpoint:
     state = find_state(file.content, *NAMES)
     # The classifier of the ResNet is in the files and unused.
     state = {name: value for name, value in state.items() if not name.startswith("Backbone.fc.")}
-    width = len(state["Backbone.Embedding.weight"])
-    proxies, description = read_proxies(file.path, width)
-    return Checkpoint.of(
-        file,
-        "warpnet",
-        {"network": f"WarpNet, {width} dimensions", "proxies": description},
-        encoder=lambda: fill(WarpNet(state), state),
-        trained_with="warped_softmax",
-        proxies=proxies,
-        notes=(f"{file.path}: {description}; alpha, k1, k2 and scale of its loss are not recorded: set them with -p",),
-    )
-
-
-def read_proxies(path: Path, width: int) -> tuple[Tensor | None, str]:
-    """Read the proxies of the same epoch, (classes, width), and describe them."""
+    path, width = file.path, len(state["Backbone.Embedding.weight"])
     name = path.name.replace("WarpNet", "Proxy", 1)
     places = (path.parent / name, path.parent.parent / "Proxies" / name, path.parent / "Proxies" / name)
     place = next((place for place in places if place != path and place.is_file()), None)
-    if place is None:
-        return None, f"no proxies: {name} is not in its folder or in Proxies/; samples are counted against samples"
-    proxies = File(place).record.get("Proxies")
-    if not isinstance(proxies, Tensor) or proxies.ndim != 2 or proxies.shape[1] != width:
-        shape = tuple(proxies.shape) if isinstance(proxies, Tensor) else type(proxies).__name__
-        raise InputError(f"{place}: Proxies {shape}, expected (classes, {width}): proxies of another network")
-    return proxies, f"{len(proxies)} proxies of {place}"
+    description = f"no proxies: {name} is not in its folder or in Proxies/; samples are counted against samples"
+    proxies = None
+    if place is not None:
+        proxies = File(place).record.get("Proxies")
+        if not isinstance(proxies, Tensor) or proxies.ndim != 2 or proxies.shape[1] != width:
+            shape = tuple(getattr(proxies, "shape", ()))
+            raise InputError(f"{place}: Proxies {shape}, expected (classes, {width}): proxies of another network")
+        description = f"{len(proxies)} proxies of {place}"
+    return Checkpoint(
+        path,
+        file.sha256,
+        "warpnet",
+        {"network": f"WarpNet, {width} dimensions", "proxies": description},
+        encoder=lambda: fill(WarpNet(state), state),
+        settings=Recorded("warped_softmax"),
+        proxies=proxies,
+        notes=(f"{path}: {description}; alpha, k1, k2 and scale of its loss are not recorded: set them with -p",),
+    )

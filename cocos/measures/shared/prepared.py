@@ -379,7 +379,7 @@ def drawn_from(source: Any, options: Sampling) -> Stored | None:
         return None
     if source.on_disk is not None or not isinstance(number, Integral):
         return source.on_disk
-    stored = source.stored()
+    stored = source.stored
     if stored is None or 2 * number * batch_size > stored.number:
         return None
     return stored if max(math.prod(side.shape) * side.dtype.itemsize for side in stored.sides) >= MIN_DRAWN else None
