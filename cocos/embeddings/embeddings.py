@@ -493,9 +493,9 @@ def read_groups(
         groups = [torch.arange(len(side)) if ids is None else ids for ids, side in zip(groups, sides, strict=True)]
     ids = dict(zip(("query_group", "candidate_group"), groups, strict=True))
     ids = number_texts(ids | {"query_queue_group": first_ids, "queue_group": second_ids})
-    both = annotations.both_groups(ids["query_group"], ids["candidate_group"], *map(len, sides))
+    row_groups = annotations.both_groups(ids["query_group"], ids["candidate_group"], *map(len, sides))
     queue_groups = [
         None if ids[name] is None else annotations.groups(name, ids[name], "the queue", len(rows))
         for name, rows in (("query_queue_group", first), ("queue_group", second))
     ]
-    return list(both), queue_groups
+    return list(row_groups), queue_groups

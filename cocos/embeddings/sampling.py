@@ -436,13 +436,13 @@ class Pairing:
     def of(cls, embeddings: Embeddings, *, copies: bool) -> "Pairing":
         """Find the larger side; `copies` repeats a candidate for each of its pairs."""
         groups = embeddings.groups
-        both = (groups.queries > 0) & (groups.candidates > 0)
-        number = both.cumsum(0) - 1
+        is_paired = (groups.queries > 0) & (groups.candidates > 0)
+        number = is_paired.cumsum(0) - 1
         sides = []
         for group in (groups.query, groups.candidate):
-            index = both[group].nonzero().flatten()
+            index = is_paired[group].nonzero().flatten()
             sides.append((index, number[group[index]]))
-        queries, candidates = groups.queries[both], groups.candidates[both]
+        queries, candidates = groups.queries[is_paired], groups.candidates[is_paired]
         paired = copies or bool((queries <= candidates).all()), copies or bool((candidates <= queries).all())
         flipped = _queries_are_larger(embeddings, len(sides[0][0]), len(sides[1][0]))
         (large, large_group), (small, small_group) = sides if flipped else sides[::-1]

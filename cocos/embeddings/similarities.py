@@ -109,8 +109,8 @@ def mahalanobis(query: Tensor, candidate: Tensor, variance: Tensor | None = None
     """
     if variance is None:
         return squared_euclidean(query, candidate)
-    rows = [-((query - mean).square() / own).sum(dim=1) for mean, own in zip(candidate, variance, strict=True)]
-    return torch.stack(rows, dim=1)  # one candidate at a time: (Q, C, D) differences would not fit
+    columns = [-((query - mean).square() / scale).sum(dim=1) for mean, scale in zip(candidate, variance, strict=True)]
+    return torch.stack(columns, dim=1)  # one candidate at a time: (Q, C, D) differences would not fit
 
 
 METRICS = {

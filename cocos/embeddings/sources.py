@@ -1,8 +1,8 @@
-"""Where the candidates of a query come from: the batch, hard negatives, or a score of another direction.
+"""Sources of the candidates of a query: the batch, hard negatives, a queue, or a score of another direction.
 
-A loss may set the positive of a query against more than the candidates of the batch: against other queries, against the
-scores that other queries give to its positive, and against candidates that are near its positive (GTE,
-arXiv:2308.03281). Each of these directions is a block of columns beside the candidates, and each column has a source.
+A loss may compare the positive of a query with more than the candidates of the batch: with other queries, with the
+scores of other queries and this positive, and with candidates near the positive (GTE, arXiv:2308.03281). The columns of
+each of these directions follow the candidates, and each column has a source.
 """
 
 from collections.abc import Sequence
@@ -43,8 +43,8 @@ class NegativeSource:
         return f"{self.asking}-{self.asked}"
 
 
-# The table of sources, of which the place of a row is the number of the source. Names, keys of records, directions and
-# labels follow from it; how its columns are scored, from the two sides in `others`.
+# The place of a row is the number of the source. A source of candidates is set in `of_candidates`; the columns of a
+# further direction are scored in `cocos.embeddings.scores` from its two sides.
 TABLE = (
     NegativeSource("in-batch", "query", "candidate", "negatives of the batch"),
     NegativeSource("own hard", "query", "candidate", "own hard negatives"),
@@ -61,20 +61,20 @@ DIRECTIONS = tuple(dict.fromkeys(row.direction for row in TABLE))
 
 
 def check(directions: Sequence[str]) -> None:
-    """Refuse unknown or repeated directions, and directions without the one of the positive."""
+    """Reject unknown or repeated directions; the first one has the positive."""
     for name in directions:
         if name not in DIRECTIONS:
             raise InputError(f"direction {name!r}, expected some of {', '.join(DIRECTIONS)}")
     if not directions or directions[0] != DIRECTIONS[0] or len(set(directions)) < len(directions):
         listed = ", ".join(directions) or "none"
-        raise InputError(f"directions: {listed}; give {DIRECTIONS[0]} first, which has the positive, and each once")
+        raise InputError(f"directions: {listed}, expected {DIRECTIONS[0]} first, and each once")
 
 
 def of_candidates(embeddings: Any, batch: Batch, query_index: Tensor) -> Tensor:
-    """Source of each candidate of a batch for some of its queries, (q, c) int8: a place in `SOURCES`.
+    """Return the source of each candidate of a batch for queries, (q, c) int8: a place in `SOURCES`.
 
-    A candidate is own hard for a query that names it. Otherwise it is in-batch if it was drawn as the partner of
-    some query, and others' hard if it was drawn as a hard negative only. Rows of a queue are in every batch.
+    A candidate is own hard for a query that lists it as a hard negative. Otherwise it is in-batch if it was drawn as
+    the partner of a query, and others' hard if it was drawn as a hard negative only.
 
     Examples:
         >>> embeddings = cocos.Embeddings(torch.eye(3)[:2], torch.eye(3), [0, 1], [0, 1, 2], negatives=[[2], [-1]])
@@ -86,8 +86,8 @@ def of_candidates(embeddings: Any, batch: Batch, query_index: Tensor) -> Tensor:
     source = index.new_full((len(query_index), len(index)), IN_BATCH, dtype=torch.int8)
     source[:, len(index) - batch.extra :] = OTHERS_HARD
     if embeddings.negatives is not None:
-        for named in embeddings.negatives[query_index].unbind(dim=1):
-            source[named[:, None] == index] = OWN_HARD
+        for negative in embeddings.negatives[query_index].unbind(dim=1):
+            source[negative[:, None] == index] = OWN_HARD
     if embeddings.queue is not None:
         source[:, embeddings.queue[index]] = QUEUE
     return source
