@@ -500,8 +500,7 @@ def test_the_finding_stands_first_and_rows_without_any_are_left_out(tmp_path):
     found = reports.tables("audit", measures.audit(cocos.Embeddings(torch.eye(40), clean), batch_size=20), top=10)
     text = "\n".join(map(str, found))
     assert text.startswith("q2c: likely false negatives: none\nc2q: likely false negatives: none")
-    assert not [line for line in text.splitlines() if line.count("0.0 %") > 1]
-    assert "rules tried: " in text
+    assert not found[0].rows
 
 
 def test_copies_of_positives_carry_their_push():

@@ -34,14 +34,7 @@ def table(name: str, dataset: xr.Dataset | Sequence[xr.Dataset], **options: Any)
 
 
 def show(dataset: xr.Dataset | dict[str, xr.Dataset], **options: Any) -> None:
-    """Print the verdict and the numbers of a result, as its command does.
-
-    Args:
-        dataset: result of a measure, or label -> result.
-        **options: as for `tables`.
-
-    Raises:
-        InputError: the Dataset is not the result of a measure.
+    """Print the verdict and the numbers of a result, or of label -> result; `options` as for `tables`.
 
     Examples:
         >>> embeddings = cocos.Embeddings(torch.eye(3), 2 * torch.eye(3))

@@ -7,11 +7,9 @@ from cocos.reports import contents
 from cocos.reports.tables import Step, Table
 
 NOTES = (
-    "One loss in detail, also by its other names: cocos losses InfoNCE.",
-    "Your own loss: --loss package.module:attribute or --loss file.py:attribute.",
-    'A sum of losses: --loss "triplet+0.5*contrastive_cosine".',
+    "One loss in detail, also by its other names: cocos losses InfoNCE. Your own loss: --loss file.py:attribute.",
+    'A sum: --loss "triplet+0.5*contrastive_cosine"; of selected negatives: --loss "top_k(ntxent)" -p k=16.',
     "A library's loss: --loss pml:CircleLoss, open_clip:ClipLoss, lightly:NTXentLoss, st:MultipleNegativesRankingLoss.",
-    'A loss of selected negatives: --loss "top_k(ntxent)" -p k=16; skip_k, semi_hard.',
 )
 
 

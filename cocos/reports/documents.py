@@ -205,7 +205,8 @@ def evaluate(data: xr.Dataset) -> dict[str, Any]:
     folds = data[
         [name for name in data if last[name] in (("fold",), ("direction",)) and "member" not in data[name].dims]
     ]
-    content = generic(folds.sel(distractors="without", drop=True)) | {"k": [int(k) for k in data.attrs["k"].split(",")]}
+    content = {"split": None, "trained_with": None} | generic(folds.sel(distractors="without", drop=True))
+    content["k"] = [int(k) for k in data.attrs["k"].split(",")]
     if data.sizes["distractors"] > 1:
         ranked = generic(folds.sel(distractors="with", drop=True))
         content["with_distractors"] = {key: ranked[key] for key in ranked if key not in header(data)}

@@ -27,36 +27,23 @@ TextOfRow = Callable[[int], str]
 
 def evaluate(data: xr.Dataset) -> list[Table]:
     """Return a row for each metric and a column for each direction, and for each direction with distractors."""
-    attrs, folds = data.attrs, data.sizes["fold"]
-    columns = {
-        side if condition == "without" else f"{side} + distractors": single.sel(distractors=condition)
-        for condition in map(str, data["distractors"].values)
-        for side, single in results.sides(data).items()
-        if condition == "without" or single["unmatched"]
-    }
-    rows = []
-    for key in map(str, data):
-        if data[key].dims[-1] == "fold" and key not in {"queries", "candidates"}:
-            means = [averages.entry(float("nan"), single[key].values, standard=False) for single in columns.values()]
-            cells = (spread(mean if folds > 1 else {**mean, "std": None}, 2) for mean in means)
-            rows.append((f"{key.replace('_', ' ')}{' (%)' if data[key].attrs['units'] == '%' else ''}", *cells))
-    split = f"split {attrs['split']}, " if attrs.get("split") else ""
-    lines = [*findings.first(attrs), f"{split}{attrs['metric'].replace('_', ' ')} scores on {attrs['device']}"]
-    for name, single in columns.items():
-        sizes = (float(single[key].mean()) for key in ("queries", "candidates"))
-        lines.append(f"{name}: {next(sizes):g} queries, {next(sizes):g} candidates")
-    lines += [f"mean ± standard deviation over {folds} folds, sizes of one fold"] if folds > 1 else []
-    notes = (f"{attrs['ties'][:1].upper()}{attrs['ties'][1:]}.",)
-    return [Table(("", *columns), tuple(rows), tuple(lines), notes)]
+    columns, rows, folds = {}, [], data.sizes["fold"]
+    for condition in map(str, data["distractors"].values):
+        for side, single in results.sides(data.sel(distractors=condition)).items():
+            if condition == "without" or single["unmatched"]:
+                columns[side if condition == "without" else f"{side} + distractors"] = single
+    for key in (key for key in map(str, data) if data[key].dims[-1] == "fold"):
+        means = [averages.entry(float("nan"), single[key].values, standard=False) for single in columns.values()]
+        cells = (spread(mean if folds > 1 else {**mean, "std": None}, 2) for mean in means)
+        rows.append((f"{key.replace('_', ' ')}{' (%)' if data[key].attrs['units'] == '%' else ''}", *cells))
+    notes = [f"mean ± standard deviation over {folds} folds, sizes of one fold"] if folds > 1 else []
+    return [Table(("", *columns), tuple(rows), head(data), (*notes, data.attrs["ties"]))]
 
 
 def audit(data: xr.Dataset, texts: tuple[TextOfRow, TextOfRow] | None = None, top: int = 10) -> list[Table]:
-    """Return the rules, the filters if there are any, and the suspected pairs with the largest push.
+    """Return the rules, the filters if there are any, and the `top` suspected pairs with the largest push.
 
-    Args:
-        data: of `cocos.measures.audit`.
-        texts: row -> text of the queries and of the candidates; None: no texts.
-        top: number of pairs.
+    The `texts` are functions, row -> text, of the queries and of the candidates.
     """
     lines = [finding.text for finding in findings.of_audit(data) if finding.kind in {"suspected", "no rule"}]
     notes = [finding.text for finding in findings.of_audit(data) if finding.text not in lines]
@@ -65,7 +52,8 @@ def audit(data: xr.Dataset, texts: tuple[TextOfRow, TextOfRow] | None = None, to
     percent = {
         name: (100 * data[name]).assign_attrs(data[name].attrs | {"units": "%"}) for name in FRACTIONS if name in data
     }
-    first, *filters = from_variables(data.assign(percent), ("suspects", *percent, "emptied"))
+    shown = data.assign(percent).isel(rule=(data["suspects"] > 0).any("direction"))
+    first, *filters = from_variables(shown, ("suspects", *percent, "emptied"))
     whole = {"batch_size": "all"} if int(data.attrs["batches"]) > 1 else {}
     step = next_steps(data.attrs, "audit", {"out": "suspects.csv"} | whole) if suspected.any() else ()
     pairs, unread = [], [pair for pair in documents.suspects(data) if KNOWN_RULE not in pair["rules"]]
@@ -83,17 +71,14 @@ def audit(data: xr.Dataset, texts: tuple[TextOfRow, TextOfRow] | None = None, to
 
 
 def write_suspects(path: Path, data: xr.Dataset, texts: tuple[TextOfRow, TextOfRow] | None) -> Path:
-    """Write all suspected pairs of an audit as CSV, the largest push first, with a column `label` to fill in.
-
-    The label is 1 for pairs of one group, which need no reading. Spreadsheets compute no cell (`writing.cell`).
-    """
+    """Write all suspected pairs of an audit as CSV, the largest push first, with a column `label` to fill in."""
     stream = io.StringIO()
     writer = csv.DictWriter(stream, SUSPECT_COLUMNS, lineterminator="\n")
     writer.writeheader()
     for pair in documents.suspects(data):
         row = {key.removeprefix("pair_"): value for key, value in pair.items()}
         row["rules"] = " ".join(name.replace(" ", "_") for name in pair["rules"])
-        row["label"] = 1 if KNOWN_RULE in pair["rules"] else None
+        row["label"] = 1 if KNOWN_RULE in pair["rules"] else None  # needs no reading
         for side, text in zip(("query", "candidate"), texts or (), strict=bool(texts)):
             row[f"{side}_text"] = text(row[side])
         writer.writerow({name: writing.cell(value) for name, value in row.items()})

@@ -55,12 +55,9 @@ def watched(data: xr.Dataset) -> str:
 
 
 def following(data: xr.Dataset, paths: Sequence[Path], *, kept: bool = False) -> tuple[Step, ...]:
-    """Return the commands to type next: draw the curves, and compare the first checkpoint with the last.
+    """Return the commands to type next: draw the curves of the `paths`, and compare the first checkpoint with the last.
 
-    Args:
-        data: of a run.
-        paths: arguments of `cocos run`, or the result that it wrote.
-        kept: `paths` are a store or a result, which need no options.
+    A store or a result, if `kept`, needs no options.
     """
     step = Step("run", tuple(map(str, paths)), {"out": "run.png"}, carry=not kept)
     files = [str(file) for file in data["file"].values if str(file)] if "file" in data else []

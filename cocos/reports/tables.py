@@ -90,7 +90,7 @@ class Table:
             console.print(*(Text(_clean(line)) for line in self.head), sep="\n")
             for step in (step for step in self.typed if str(step).isprintable()):
                 console.print(f"next: {step}", soft_wrap=True)
-            for grid in self._grids(console.width) if self.rows or any(self.columns) else ():
+            for grid in self._grids(console.width) if self.rows else ():
                 console.print("", grid, sep="\n")
             console.print("", *(Text(_clean(line)) for line in self.notes), sep="\n")
         return "\n".join(map(str.rstrip, capture.get().strip("\n").split("\n")))
@@ -131,6 +131,10 @@ def _clean(text: object) -> str:
 
 def generic(data: xr.Dataset) -> list[Table]:
     """Return the tables of the variables of a Dataset, and of the attributes with results."""
+    if data.attrs["measure"] == "contributors":  # a candidate is named by its row, and its text if known
+        texts = data["text"].values if "text" in data else [""] * data.sizes["candidate"]
+        rows = zip(data["candidate_index"].values, map(number, texts), strict=True)
+        data = data.assign_coords(candidate=[f"{row}  {text}" for row, text in rows])
     tables = from_variables(data, SHOWN.get(data.attrs["measure"], data.data_vars))
     attributes = {name.replace("_", " "): value for name, value in results_of(data.attrs).items() if value != ""}
     attributes.pop("verdict", None)  # in the head
@@ -148,19 +152,17 @@ def from_variables(data: xr.Dataset, names: Iterable[Hashable]) -> list[Table]:
     places are listed.
     """
     columns = data["direction"].values.tolist() if "direction" in data.dims else [""]
-    rows, notes, groups = [], set(), {}
-    for key in names:
-        values = thinned(data, str(key)) if key in data else None
-        if values is None:
+    rows, groups, notes = [], {}, ()
+    for key in (key for key in names if key in data):
+        if (values := thinned(data, key)) is None:
             continue
-        for axis, middle in (("quantile", "mean"), ("percentile", "median")):
-            if axis in values.dims:
-                notes.add(f"over queries: {middle} (5th to 95th percentile)")
-                ends = [0, 1, -1] if axis == "quantile" else [len(values[axis]) // 2, 0, -1]
-                cells = xr.apply_ufunc(_band, *(values.isel({axis: end}, drop=True) for end in ends), vectorize=True)
-                break
+        if axis := next((axis for axis in ("quantile", "percentile") if axis in values.dims), None):
+            notes = ("over queries: mean, or median, and 5th to 95th percentile",)
+            middle = 0 if axis == "quantile" else len(values[axis]) // 2
+            ends = (values.isel({axis: end}, drop=True) for end in (middle, 1 if axis == "quantile" else 0, -1))
+            cells = xr.apply_ufunc(_band, *ends, vectorize=True, output_dtypes=[object])
         else:
-            cells = xr.apply_ufunc(number, values, vectorize=True)
+            cells = xr.apply_ufunc(number, values, vectorize=True, output_dtypes=[object])
         if cells.dims in {(), ("direction",)}:
             texts = np.atleast_1d(cells.values).tolist()
             rows.append((label(data, key), *texts, *[""] * (len(columns) - len(texts))))
@@ -168,24 +170,20 @@ def from_variables(data: xr.Dataset, names: Iterable[Hashable]) -> list[Table]:
             groups.setdefault(cells.dims, {})[key] = cells
     tables = [_along(data, variables) for variables in groups.values()]
     tables += [Table(("", *columns), tuple(rows))] if rows else []
-    return [*tables[:-1], *(replace(table, notes=tuple(sorted(notes))) for table in tables[-1:])]
+    return [*tables[:-1], *(replace(table, notes=notes) for table in tables[-1:])]
 
 
 def _along(data: xr.Dataset, variables: dict[Hashable, xr.DataArray]) -> Table:
     """Return the table of variables along the same axes: a row for each direction and place, a column for each."""
     first = next(iter(variables.values()))
-    axes = [str(axis) for axis in first.dims if axis != "direction" or first.sizes[axis] > 1]
+    axes = [axis for axis in first.dims if axis != "direction" or first.sizes[axis] > 1]
     rows = []
     for places in np.ndindex(*first.shape):
         at = dict(zip(first.dims, places, strict=True))
-        keys = [coordinate(first[axis].values[at[axis]]) for axis in axes]
-        if axes == ["candidate"] and "candidate_index" in data:
-            row = data.isel(at)
-            keys = [str(int(row["candidate_index"])) + (f"  {number(row['text'])}" if "text" in row else "")]
         numbers = [cells.isel(at).item() for cells in variables.values()]
         if set(numbers) != {"-"}:
-            rows.append((" ".join(keys), *numbers))
-    return Table((" ".join(axes), *(label(data, name) for name in variables)), tuple(rows))
+            rows.append((" ".join(coordinate(first[axis].values[at[axis]]) for axis in axes), *numbers))
+    return Table((" ".join(map(str, axes)), *(label(data, name) for name in variables)), tuple(rows))
 
 
 def _band(middle: float, low: float, high: float) -> str:
@@ -220,15 +218,14 @@ def head(data: xr.Dataset) -> tuple[str, ...]:
         lines.append(f"{attrs['loss_repr']}{f', {shares.above(attrs)}' if 'eps' in attrs else ''}")
     if "batch_size" in attrs:
         lines.append(batches(data))
-    elif "seed" in attrs and "metric" in attrs:
-        lines.append(f"{attrs['metric'].replace('_', ' ')} scores; seed {attrs['seed']}")
+    elif "metric" in attrs:
+        lines.append(f"{attrs['metric'].replace('_', ' ')} scores")
     return (*lines, *filter(None, [shares.about_weights(attrs)]))
 
 
 def batches(data: xr.Dataset) -> str:
     """Describe the batches of a Dataset."""
-    attrs = data.attrs
-    count = attrs.get("batches", data.sizes.get("batch", 1))
+    attrs, count = data.attrs, data.attrs.get("batches", data.sizes.get("batch", 1))
     number = f"{count} batches" if count > 1 else "one batch"
     return f"{number} of {attrs['batch_size']} {attrs['sample']}, seed {attrs['seed']}; {attrs['dtype']}"
 
