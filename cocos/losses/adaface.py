@@ -41,17 +41,6 @@ class AdaFace(SoftmaxLoss):
     Net: the pull of a positive is its part of the push times t'.
     Source: Kim et al. 2022, AdaFace, arXiv:2204.00964, eqs. 11-15; clipping and 0.001 from its published code, which
         also limits norms to 100.
-
-    Examples:
-        At the mean length the margin is 0.4 of score: a positive at 0.9 is moved to 0.5, where two negatives are.
-
-        >>> scores, positive = torch.tensor([[0.9, 0.5, 0.5]]), torch.tensor([[True, False, False]])
-        >>> pairs = cocos.Pairs(scores, positive, query_norm=torch.tensor([20.0]))
-        >>> loss = cocos.losses.load("adaface", {"mean": 20, "deviation": 5})
-        >>> loss(pairs)
-        tensor([1.0986])
-        >>> (loss.weight(pairs) / loss.unit(pairs))[:, 1:]
-        tensor([[0.3333, 0.3333]])
     """
 
     scale: Positive = 64.0

@@ -2,19 +2,18 @@
 
 import dataclasses
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import torch
+from torch import Tensor
 
 from cocos.base import ranges
 from cocos.base.errors import InputError
-
-if TYPE_CHECKING:  # the names of the losses are listed without torch
-    from torch import Tensor
-
-    from cocos.embeddings import Embeddings
-    from cocos.embeddings.scores import Pairs
+from cocos.embeddings import Embeddings
+from cocos.embeddings.scores import Pairs
 
 
-def autograd(loss: "Callable[[Pairs], Tensor]", pairs: "Pairs") -> "Tensor":
+def autograd(loss: Callable[[Pairs], Tensor], pairs: Pairs) -> Tensor:
     """Return ∂ Σ loss / ∂ score, (Q, C), by automatic differentiation of a loss or a function of pairs.
 
     Examples:
@@ -22,9 +21,8 @@ def autograd(loss: "Callable[[Pairs], Tensor]", pairs: "Pairs") -> "Tensor":
         >>> cocos.weights.autograd(cocos.losses.load("triplet"), pairs)
         tensor([[-1.,  1.,  0.]])
     """
-    import torch
 
-    def total(scores: "Tensor") -> "Tensor":
+    def total(scores: Tensor) -> Tensor:
         return loss(pairs.with_scores(scores)).sum()
 
     if getattr(loss, "gradient", "exact") != "autograd":
@@ -111,13 +109,13 @@ class Loss:
 
     def __call__(
         self,
-        pairs: "Pairs | Tensor | None" = None,
-        positive: "Tensor | None" = None,
-        negative: "Tensor | None" = None,
+        pairs: Pairs | Tensor | None = None,
+        positive: Tensor | None = None,
+        negative: Tensor | None = None,
         *,
-        scores: "Tensor | None" = None,
+        scores: Tensor | None = None,
         **fields: Any,
-    ) -> "Tensor":
+    ) -> Tensor:
         """Return the loss of each query, (Q,), of Pairs, or of scores and masks; see `cocos.Pairs` for the fields.
 
         Raises:
@@ -130,8 +128,6 @@ class Loss:
             >>> scores.grad
             tensor([[-1.,  1.,  0.]])
         """
-        from cocos.embeddings.scores import Pairs
-
         if isinstance(pairs, Pairs):
             if fields or not (positive is negative is scores is None):
                 raise InputError("loss(pairs): masks and norms are fields of the Pairs, expected no other argument")
@@ -143,27 +139,27 @@ class Loss:
             )
         return self.value(Pairs(scores if pairs is None else pairs, positive, negative, **fields))
 
-    def value(self, pairs: "Pairs") -> "Tensor":
+    def value(self, pairs: Pairs) -> Tensor:
         """Return the loss of each query, (Q,), not reduced."""
         raise NotImplementedError
 
-    def weight(self, pairs: "Pairs") -> "Tensor":
+    def weight(self, pairs: Pairs) -> Tensor:
         """Return ∂ Σ value / ∂ score, (Q, C), by autograd: negative weights pull, positive ones push."""
         return autograd(self, pairs)
 
-    def unit(self, pairs: "Pairs") -> "Tensor":
+    def unit(self, pairs: Pairs) -> Tensor:
         """Return the natural size of one weight, broadcastable to (Q, C): share = |weight| / unit. 1 by default."""
         return pairs.scores.new_ones(())
 
-    def radial(self, pairs: "Pairs") -> "Tensor":
+    def radial(self, pairs: Pairs) -> Tensor:
         """Return ∂ Σ value / ∂ norm of the query, (Q,): 0 unless `reads_norms`."""
         return pairs.scores.new_zeros(len(pairs.scores))
 
-    def extra(self, pairs: "Pairs", eps: float) -> "dict[str, Tensor]":
+    def extra(self, pairs: Pairs, eps: float) -> dict[str, Tensor]:
         """Return further statistics of this loss by their names in `cocos.counting.statistics`, (Q,) each."""
         return {}
 
-    def bind(self, pairs: "Pairs") -> "Loss":
+    def bind(self, pairs: Pairs) -> "Loss":
         """Return the loss with all parameters that the first batch fixes."""
         return self
 
@@ -182,11 +178,11 @@ class Loss:
         """Whether it reads more than the query-candidate scores, so that these must be stored."""
         return len(self.directions) > 1 or self.graded or bool(self.requires)
 
-    def one_way(self, embeddings: "Embeddings") -> bool:
+    def one_way(self, embeddings: Embeddings) -> bool:
         """Return whether only the first side asks: several directions, or graded pairs."""
         return len(self.directions) > 1 or (self.graded and embeddings.grades is not None)
 
-    def teacher_scores(self, pairs: "Pairs", setting: str = "") -> "Tensor":
+    def teacher_scores(self, pairs: Pairs, setting: str = "") -> Tensor:
         """Return the scores of the teacher or guide, (Q, C), NaN for pairs without one.
 
         Raises:
@@ -249,23 +245,23 @@ class SoftmaxLoss(Loss):
         """λ of Σ exp(λ s), the only term in which the negatives of a query appear; None for other terms."""
         return self.scale
 
-    def logits(self, pairs: "Pairs") -> "tuple[Tensor, Tensor | float]":
+    def logits(self, pairs: Pairs) -> tuple[Tensor, Tensor | float]:
         """Return logits z, (Q, C), and their slopes z', broadcastable to (Q, C)."""
         return self.scale * pairs.scores, self.scale
 
-    def negatives(self, pairs: "Pairs") -> "Tensor":
+    def negatives(self, pairs: Pairs) -> Tensor:
         """Return the negatives that take part, (Q, C) bool."""
         return pairs.negative
 
-    def value(self, pairs: "Pairs") -> "Tensor":
+    def value(self, pairs: Pairs) -> Tensor:
         """Return the loss of each query, (Q,), in nats; 0 for a query without a positive or without a negative."""
         return pairs.cross_entropy(self.logits(pairs)[0], self.negatives(pairs))
 
-    def weight(self, pairs: "Pairs") -> "Tensor":
+    def weight(self, pairs: Pairs) -> Tensor:
         """Return ∂ Σ value / ∂ score, (Q, C): the slopes times softmax minus target, see the class."""
         logits, slope = self.logits(pairs)
         return slope * pairs.residual(logits, self.negatives(pairs))
 
-    def unit(self, pairs: "Pairs") -> "Tensor":
+    def unit(self, pairs: Pairs) -> Tensor:
         """Return the weight of a negative with all of the probability for every positive, (Q, 1): λ|P|."""
         return self.scale * pairs.positives()

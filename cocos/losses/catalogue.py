@@ -15,13 +15,14 @@ FOLDERS = (str(Path(__file__).parent),)
 COMMON_FILES = set(
     "base catalogue combined equivalences foreign intercept libraries parameters recognise spelling".split()
 )
-WITHOUT_NEGATIVES = "without negatives; cocos evaluate FILE gives alignment, uniformity and effective rank"
 # Losses that cannot be counted, by their simplified names, and the reason.
 UNCOUNTABLE = {
     "osap": "unspecified; only its abstract could be read, and it has no published code",
     "ibc": "not a function of the scores; a message-passing network refines the embeddings of a batch",
     "aoq": "not a function of the scores; it adds scores of rows that were drawn offline",
-    **dict.fromkeys(("vicreg", "barlowtwins", "barlow", "wmse", "byol", "simsiam"), WITHOUT_NEGATIVES),
+    "vicreg barlowtwins wmse byol simsiam": (
+        "without negatives; cocos evaluate FILE gives alignment, uniformity and effective rank"
+    ),
 }
 
 
@@ -71,8 +72,9 @@ def find(name: str) -> tuple[str, dict[str, Any]]:
     file = name.strip().lower().replace("-", "_")
     if file in files:
         return file, {}
-    if letters in UNCOUNTABLE:
-        raise InputError(f"loss {name!r}: {UNCOUNTABLE[letters]}")
+    for spellings, reason in UNCOUNTABLE.items():
+        if letters in spellings.split():
+            raise InputError(f"loss {name!r}: {reason}")
     if file.endswith(".py"):
         raise InputError(f"loss {name!r}: a file; add the name of a function or class in it, such as {name}:my_loss")
     for file in files:

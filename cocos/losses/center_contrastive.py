@@ -31,14 +31,6 @@ class CenterContrastive(SoftmaxLoss):
     Counts: negatives with a softmax probability above eps, margin included; unit λ|P|.
     Net: the pull exceeds the push by 2w for each positive.
     Source: Cai et al. 2023, Center Contrastive Loss, arXiv:2308.00458, eq. 5; secondary source, from two public ports.
-
-    Examples:
-        A positive at 0.7 less the margin of 0.2 is level with two negatives at 0.5, which have a third each.
-
-        >>> pairs = cocos.Pairs(torch.tensor([[0.7, 0.5, 0.5]]), torch.tensor([[True, False, False]]))
-        >>> loss = cocos.losses.load("center_contrastive")
-        >>> (loss.weight(pairs) / loss.unit(pairs))[:, 1:]
-        tensor([[0.3333, 0.3333]])
     """
 
     scale: Positive = 64.0

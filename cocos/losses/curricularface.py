@@ -37,18 +37,6 @@ class CurricularFace(Loss):
     Counts: negatives with more than eps of λ|P|; a hard one may exceed 1, by up to t + 2; unit λ|P|.
     Net: a hard negative is pushed by its probability times t + 2s, an easy one by its probability alone.
     Source: Huang et al. 2020, CurricularFace, arXiv:2004.00288, eqs. 5-9; beyond π - m from its published code.
-
-    Examples:
-        Both negatives are hard, and at t = 0 their logits are the squares of their cosines.
-
-        >>> import math
-        >>> scores, positive = torch.tensor([[0.5, 0.5, 0.5]]), torch.tensor([[True, False, False]])
-        >>> pairs = cocos.Pairs(scores, positive)
-        >>> loss = cocos.losses.load("curricularface", {"margin": math.pi / 2 - math.acos(0.5)})
-        >>> loss(pairs) / loss.scale  # the positive is moved to 0, and the squares are 0.25
-        tensor([0.2608])
-        >>> (loss.weight(pairs) / loss.unit(pairs))[:, 1:]
-        tensor([[0.5000, 0.5000]])
     """
 
     scale: Positive = 64.0

@@ -38,15 +38,6 @@ class MagFace(SoftmaxLoss):
     Counts: negatives with a softmax probability above eps, margin included; unit λ|P|. A positive may exceed 1.
     Net: the pull of a positive is its part of the push times t'. The length gets a gradient too: see radial.
     Source: Meng et al. 2021, MagFace, arXiv:2103.06627; form and defaults from its published code.
-
-    Examples:
-        At the smallest norm, 10, the margin is 0.45: a positive at 0.55 rad is moved to 1 rad, where two negatives are.
-
-        >>> scores, positive = torch.tensor([[0.55, 1.0, 1.0]]).cos(), torch.tensor([[True, False, False]])
-        >>> pairs = cocos.Pairs(scores, positive, query_norm=torch.full((1,), 10.0))
-        >>> loss = cocos.losses.load("magface")
-        >>> (loss.weight(pairs) / loss.unit(pairs))[:, 1:]
-        tensor([[0.3333, 0.3333]])
     """
 
     scale: Positive = 64.0

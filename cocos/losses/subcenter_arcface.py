@@ -31,18 +31,6 @@ class SubCenterArcFace(Loss):
     Counts: nearest proxies of other classes with a softmax probability above eps, margin included; unit λ.
     Net: the pull of the nearest own proxy is the push times t'.
     Source: Deng et al. 2020, Sub-center ArcFace, ECCV, doi:10.1007/978-3-030-58621-8_43, eqs. 3-4.
-
-    Examples:
-        Of two other classes, with two proxies each, the nearer ones are at 1 rad; the own nearest one is moved there.
-
-        >>> scores = torch.tensor([[0.5, 1.2, 1.0, 1.4, 1.6, 1.0]]).cos()
-        >>> positive = torch.tensor([[True, True, False, False, False, False]])
-        >>> pairs = cocos.Pairs(scores, positive, candidate_group=torch.tensor([0, 0, 1, 1, 2, 2]))
-        >>> loss = cocos.losses.load("subcenter_arcface")
-        >>> loss(pairs)
-        tensor([1.0986])
-        >>> (loss.weight(pairs) / loss.unit(pairs))[:, 1:]
-        tensor([[0.0000, 0.3333, 0.0000, 0.0000, 0.3333]])
     """
 
     scale: Positive = 64.0

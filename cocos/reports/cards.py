@@ -19,7 +19,7 @@ def table(entries: list[dict], uncountable: dict[str, str]) -> Table:
     for loss in sorted(entries, key=lambda loss: (loss["family"], loss["name"])):
         parameters = ", ".join(f"{name}={value}" for name, value in loss["parameters"].items())
         rows.append((loss["name"], loss["family"], parameters or "none"))
-    reasons = [f"{name}: {reason}" for name, reason in uncountable.items()]
+    reasons = [f"{', '.join(names.split())}: {reason}" for names, reason in uncountable.items()]
     head = (f"{len(rows)} losses with the default parameters of their papers",)
     return Table(("loss", "family", "parameters"), tuple(rows), head, (*reasons, *NOTES), left=True)
 
