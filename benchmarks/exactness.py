@@ -19,7 +19,7 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from cocos import engine, losses
-from cocos.counting import statistics, weights
+from cocos.counting import statistics
 from cocos.embeddings import Embeddings, scores
 from cocos.embeddings.sampling import Batch
 from cocos.embeddings.scores import Pairs
@@ -162,7 +162,7 @@ def expected_sums(loss, share: Tensor, weight: Tensor, pairs: Pairs, eps: float,
 
 def compare(found: dict[str, Tensor], loss, eps: float, pairs: Pairs, *, sums: bool = True) -> list[str]:
     """Compare the statistics of one direction with the loss's closed form in float64; return the mismatches."""
-    weight = weights.of(loss, pairs)
+    weight = loss.weight(pairs)
     share, part = weight.abs() / loss.unit(pairs), statistics.spread(weight, pairs)
     counts = {
         "contributing": (statistics.contributing(share, pairs, eps), "uncertain", share),
@@ -277,7 +277,7 @@ def draw(number: int, seed: int = 0) -> tuple[str, Case, list[tuple]]:
         parameters = {key: random.choice(values).item() for key, values in PARAMETERS[name].items()}
         loss = losses.load(name, parameters)
         pairs = case.pairs(metric)[0][0]
-        shares = (weights.of(loss, pairs).abs() / loss.unit(pairs))[pairs.negative]
+        shares = (loss.weight(pairs).abs() / loss.unit(pairs))[pairs.negative]
         shares = shares[(shares > 1e-6) & (shares < 1)]
         if len(shares) and random.random() < 0.35:  # at a share, or a few rounding errors away from it
             eps = shares[int(random.integers(len(shares)))].item() * float(random.choice([1, 1 + 1e-8, 1 - 1e-7]))

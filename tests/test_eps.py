@@ -15,7 +15,6 @@ import taught
 from cocos import Embeddings, Pairs, engine, losses, measures, results
 from cocos.cli import app
 from cocos.counting import conventions, statistics
-from cocos.counting import weights as weights_
 from cocos.embeddings import scores
 from cocos.engine import readers
 from cocos.losses.ntxent import NTXent
@@ -164,7 +163,7 @@ def slowly(weights, pairs, eps):
 def test_relative_is_what_a_loop_counts(name):
     loss = losses.load(name)
     pairs = taught.pairs(scores.pairs(planted(3), metric=loss.metric), loss)
-    weights = weights_.of(loss, pairs)
+    weights = loss.weight(pairs)
     for eps in (0, 0.013, 0.1):
         part = statistics.spread(weights, pairs)
         assert statistics.relative(part, eps).tolist() == slowly(weights, pairs, eps)
@@ -179,7 +178,7 @@ def test_one_pass_counts_parts_of_the_push_as_held_scores_do(name, eps):
     embeddings = planted(3)
     found = engine.run(engine.view(embeddings, metric=loss.metric), [readers.of(loss, eps, relative=True)])[0][0]
     pairs = scores.pairs(embeddings, metric=loss.metric)
-    part = statistics.spread(weights_.of(loss, pairs), pairs)
+    part = statistics.spread(loss.weight(pairs), pairs)
     assert found["relative"].tolist() == statistics.relative(part, eps).tolist()
     assert not found["relative_uncertain"].any()
 
@@ -196,10 +195,10 @@ def test_a_part_that_is_eps_is_not_above_it():
 def test_a_negative_that_is_pulled_is_no_push(name):
     loss = losses.load(name)
     pairs = scores.pairs(planted(3), metric=loss.metric)
-    weights = weights_.of(loss, pairs)
+    weights = loss.weight(pairs)
     if name == "softtriple":
         pairs = Pairs(pairs.scores, pairs.positive, pairs.negative, candidate_group=torch.arange(48) // 12)
-        weights = weights_.of(loss, pairs)
+        weights = loss.weight(pairs)
     assert (weights[pairs.negative] < 0).any(), "no negative is pulled, so nothing is tested"
     without = torch.where(pairs.negative & (weights < 0), 0, weights)
     unit = loss.unit(pairs)

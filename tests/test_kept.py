@@ -50,12 +50,12 @@ def test_a_loss_of_some_negatives_is_the_loss_of_the_reduced_pairs(name):
                 choice[losses.SkipK(inner, k)] = pairs.negative & ~hardest(pairs, k)
                 choice[losses.SemiHard(inner, 0.3 * k)] = between(pairs, 0.3 * k)
             for loss, kept in choice.items():
-                small, found = reduced(pairs, kept), weights.of(loss, pairs)
+                small, found = reduced(pairs, kept), loss.weight(pairs)
                 assert torch.equal(loss(pairs), inner(small)), (regime, seed, loss)
-                assert torch.equal(found, weights.of(inner, small))
+                assert torch.equal(found, inner.weight(small))
                 assert torch.equal(loss.unit(pairs), inner.unit(small))
                 assert not found[pairs.negative & ~kept].any()
-                assert torch.equal(weights.unit(loss, found, pairs), weights.unit(inner, found, small))
+                assert torch.equal(loss.unit(pairs), inner.unit(small))
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -68,7 +68,7 @@ def test_the_gradient_is_autograds(name):
         losses.SemiHard(inner, 1),
     ):
         exact = inner.gradient != "autograd"
-        found = weights.of(loss, pairs)
+        found = loss.weight(pairs)
         assert not exact or (found - weights.autograd(loss, pairs)).abs().max() <= 1e-10 * max(1, found.abs().max())
         scores = pairs.scores.clone().requires_grad_()
         value = loss(scores, pairs.positive, pairs.negative, query_norm=pairs.query_norm,

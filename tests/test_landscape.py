@@ -301,7 +301,7 @@ def test_the_landscape_of_two_scores_is_the_loss_of_them(name):
     for k, m in ((0, 8), (4, 2), (7, 7)):
         row = torch.tensor([[float(data["positive"][k])] + 3 * [float(data["negative"][m])]], dtype=torch.float64)
         pairs = Pairs(row, torch.tensor([[True, False, False, False]]))
-        weight = weights.of(loss, pairs)
+        weight = loss.weight(pairs)
         cell = data.isel(positive=k, negative=m)
         assert float(cell["loss"]) == pytest.approx(float(loss(pairs)))
         assert float(cell["push"]) == pytest.approx(float(weight[0, 1:].sum()))

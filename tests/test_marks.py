@@ -12,7 +12,7 @@ import cocos
 from cocos import Embeddings, losses, measures, reports, results
 from cocos.base.errors import InputError
 from cocos.cli import app
-from cocos.counting import statistics, weights
+from cocos.counting import statistics
 from cocos.embeddings import marks, scores
 from cocos.embeddings.sampling import plan
 
@@ -44,7 +44,7 @@ def test_marked_push_equals_a_loop(name):
     for b, batch in enumerate(plan(embeddings, batch_size=16, seed=2, sample="pairs").batches):
         for direction, side, way in (("q2c", embeddings, batch), ("c2q", embeddings.flip(), batch.flip())):
             pairs = scores.pairs(side.to(dtype=torch.float64), way, metric=loss.metric)
-            push = weights.of(loss, pairs).clamp(min=0) * pairs.negative
+            push = loss.weight(pairs).clamp(min=0) * pairs.negative
             for q, row in enumerate(way.query_index.tolist()):
                 alike = [c for c, k in enumerate(way.candidate_index.tolist()) if k != row and k % 5 == row % 5]
                 cell = data.sel(direction=direction, mark="look-alike").isel(batch=b, query=q)

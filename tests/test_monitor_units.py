@@ -218,7 +218,7 @@ def test_a_loss_of_another_form_has_no_unit(name, each):
     scores, positive = ones(each=each)
     loss = cocos.losses.load(name)
     scores = -(2 - 2 * scores).clamp(min=0) if loss.metric == "squared_euclidean" else scores
-    weights = cocos.weights.of(loss, cocos.Pairs(scores, positive))
+    weights = loss.weight(cocos.Pairs(scores, positive))
     for kind in (None, "softmax", "sigmoid"):
         assert units.found(scores.float(), weights.float(), positive, ~positive, kind=kind) is None
 

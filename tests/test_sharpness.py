@@ -14,7 +14,7 @@ import cocos
 import taught
 from cocos import InputError, Pairs, losses
 from cocos.cli import app
-from cocos.counting import sharpness, statistics, weights
+from cocos.counting import sharpness, statistics
 
 # Losses without a parameter that sets the sharpness, and those whose effective number no such parameter changes.
 WITHOUT = {"bpr", "fastap", "gbce", "linear_softmax", "listmle", "listwise_ap", "margin_mse", "n_pair", "proxy_gml"}
@@ -83,7 +83,7 @@ def test_every_loss_of_the_shelf_is_solved_or_says_why_not(name, embeddings):
                 sharpness.solve(loss, pairs, WANTED)
             return
     found = sharpness.solve(loss, pairs, WANTED)
-    number = statistics.effective(statistics.spread(weights.of(found.loss, pairs), pairs))
+    number = statistics.effective(statistics.spread(found.loss.weight(pairs), pairs))
     mean = (number.sum() / (number > 0).sum()).item()
     assert mean == found.effective == pytest.approx(WANTED, rel=0.02)
     assert found.loss.parameters == loss.parameters | {found.parameter: found.value}

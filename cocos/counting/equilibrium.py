@@ -12,7 +12,6 @@ from cocos import losses
 from cocos.base import ranges
 from cocos.base.errors import InputError
 from cocos.base.ranges import number
-from cocos.counting import weights
 from cocos.counting.sharpness import REACH, bracketed, changed, refine
 from cocos.embeddings.scores import Pairs
 
@@ -110,7 +109,7 @@ def derivatives(loss: losses.Loss, pairs: Pairs) -> Tensor:
         >>> cocos.equilibrium.derivatives(loss, pairs)
         tensor([[-0.1333]])
     """
-    return of_weights(weights.of(loss, pairs), pairs, *values(loss))
+    return of_weights(loss.weight(pairs), pairs, *values(loss))
 
 
 def of_weights(weight: Tensor, pairs: Pairs, scale: float, bias: float | None) -> Tensor:

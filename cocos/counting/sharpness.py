@@ -10,7 +10,7 @@ from cocos import losses
 from cocos.base import ranges
 from cocos.base.errors import InputError, nearest
 from cocos.base.ranges import Range, number
-from cocos.counting import statistics, weights
+from cocos.counting import statistics
 from cocos.embeddings.scores import Pairs
 
 __all__ = ["Solution", "changed", "parameter_of", "search", "solve"]
@@ -264,7 +264,7 @@ def solve(
         """Return the mean over the queries with any push of each Pairs, then over the Pairs; 0 without any push."""
         means = []
         for part in detached:
-            weight = weights.of(other, part)
+            weight = other.weight(part)
             number = statistics.effective(statistics.spread(weight, part))
             if not weight.isfinite().all():
                 raise InputError(f"the weights of {other!r} leave the range of {part.scores.dtype}")

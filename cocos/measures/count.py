@@ -20,7 +20,7 @@ from cocos.base.ranges import checked
 from cocos.checkpoints import Checkpoint
 from cocos.checkpoints import open as open_checkpoint
 from cocos.checkpoints.encoding import device_of
-from cocos.counting import averages, conventions, findings, marked, shares, slices, statistics, weights
+from cocos.counting import averages, conventions, findings, marked, shares, slices, statistics
 from cocos.counting.findings import Finding
 from cocos.counting.marked import MarkedBatch
 from cocos.embeddings import Embeddings
@@ -619,7 +619,7 @@ def _by_source(run: Run) -> bool:
 
 def _masked(loss: losses.MNRL, pairs: Pairs) -> dict[str, Tensor]:
     """Negatives that the filter suspects, their part of the query's push without it, and that push, (queries,) each."""
-    suspected, push = loss.masked(pairs), statistics.push_of_negatives(weights.of(loss.unfiltered(), pairs), pairs)
+    suspected, push = loss.masked(pairs), statistics.push_of_negatives(loss.unfiltered().weight(pairs), pairs)
     total, held = push.sum(dim=1), torch.where(suspected, push, 0).sum(dim=1)
     part = held / torch.where(total > 0, total, 1)
     return {"masked": suspected.sum(dim=1), "masked_push": part, "unfiltered_push": total}

@@ -10,7 +10,6 @@ from cocos import losses, results
 from cocos.base import ranges
 from cocos.base.errors import InputError
 from cocos.base.ranges import whole
-from cocos.counting import weights
 from cocos.counting.weights import check_pairs
 from cocos.embeddings.scores import Pairs
 from cocos.measures.weight_curve import MOST_POINTS, SPANS
@@ -49,7 +48,7 @@ def score_landscape(
     mask = torch.zeros_like(rows, dtype=torch.bool)
     mask[:, 0] = True
     pairs = Pairs(rows, mask)
-    weight = weights.of(loss, pairs)
+    weight = loss.weight(pairs)
     grid, axes = (points, points), ("positive", "negative")
     push, pull = weight[:, 1:].sum(dim=1).reshape(grid), -weight[:, 0].reshape(grid)
     variables = {

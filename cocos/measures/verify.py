@@ -260,7 +260,7 @@ def _questioned(loss, other, trial: Trial) -> TrialResult:
     """Put every question to one trial. An exception of the loss itself is an answer."""
     found, pairs, closed = TrialResult(trial), trial.pairs, loss.closed_form
     try:
-        value, weight = loss(pairs), weights.of(loss, pairs)
+        value, weight = loss(pairs), loss.weight(pairs)
         unit = loss.unit(pairs)
     except Unfit:
         raise
@@ -280,7 +280,7 @@ def _questioned(loss, other, trial: Trial) -> TrialResult:
             ours = loss.weight(rounded) if closed else by_autograd
         except (InputError, RuntimeError):
             continue  # scores beyond the range of the dtype, or an operation that PyTorch does not have in it
-        exact = weights.of(loss, cast(rounded, torch.float64))
+        exact = loss.weight(cast(rounded, torch.float64))
         found.error[name] = _largest((ours.double() - exact).abs())[0] / size
         if closed:
             gap, at = _largest((ours.double() - by_autograd.double()).abs())
@@ -291,7 +291,7 @@ def _questioned(loss, other, trial: Trial) -> TrialResult:
     if not fixed:
         shuffled, rows, columns = permuted(pairs, together=loss.matching in {"rows", "columns"})
         try:
-            found.order = (weights.of(loss, shuffled) - weight[rows][:, columns]).abs().max().item() / size
+            found.order = (loss.weight(shuffled) - weight[rows][:, columns]).abs().max().item() / size
         except Exception:
             found.order = math.inf
     if trial.smooth:
@@ -306,7 +306,7 @@ def _against(loss, other, pairs) -> tuple[float, float]:
     if reads_embeddings(loss) or reads_embeddings(other):
         ours, theirs = (embedding_gradient(each, pairs)[1] for each in (loss, other))
     else:
-        ours, theirs = weights.of(loss, pairs), weights.of(other, pairs)
+        ours, theirs = loss.weight(pairs), other.weight(pairs)
     found = fit(theirs, ours)
     if max(found.size, found.other) < NEGLIGIBLE:
         return math.nan, math.nan

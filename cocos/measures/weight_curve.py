@@ -9,7 +9,7 @@ from cocos import losses, results
 from cocos.base import ranges
 from cocos.base.errors import InputError
 from cocos.base.ranges import whole
-from cocos.counting import statistics, weights
+from cocos.counting import statistics
 from cocos.embeddings.scores import Pairs
 
 SPANS = {  # from the farthest to the closest score that is drawn
@@ -67,10 +67,10 @@ def weight_curve(loss="ntxent", *, points: Annotated[int, whole(2, WEIGHED_POINT
         mask[0, 0] = True
         return Pairs(row[None, :], mask, teacher=still[None, : len(row)] if taught else None)
 
-    moving = torch.cat([weights.of(loss, seen(torch.cat([positive[None], others, s[None]]))) for s in scores])
+    moving = torch.cat([loss.weight(seen(torch.cat([positive[None], others, s[None]]))) for s in scores])
     row = seen(torch.cat([positive[None], others, others[:1]]))
-    unit = weights.unit(loss, weights.of(loss, row), row).nan_to_num(1.0)
-    pulled = torch.cat([weights.of(loss, seen(torch.cat([s[None], others])))[:, 0] for s in scores])
+    unit = loss.unit(row).nan_to_num(1.0)
+    pulled = torch.cat([loss.weight(seen(torch.cat([s[None], others])))[:, 0] for s in scores])
     push, pull = statistics.push(moving), statistics.pull(moving)
     variables = {
         "negative": ("score", moving[:, -1], "weight of a negative", "weight"),

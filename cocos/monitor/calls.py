@@ -175,7 +175,7 @@ class Named:
     def of_pairs(self, direction: str, pairs: Pairs) -> Seen:
         """Read one direction of a batch from its pairs."""
         loss = weights.bound(self.loss, pairs)
-        found, part = weights.of(loss, pairs), pairs.embeddings
+        found, part = loss.weight(pairs), pairs.embeddings
         kind = "softmax" if loss.softmax_scale is not None else "hinge" if loss.hinge else None
         scale = loss.logistic[0] if loss.logistic else loss.softmax_scale
         kind = "sigmoid" if loss.logistic else kind
@@ -187,7 +187,7 @@ class Named:
             found,
             pairs.positive,
             pairs.negative,
-            unit=weights.unit(loss, found, pairs) if known else None,
+            unit=loss.unit(pairs) if known else None,
             share=shares.share(loss) if known else None,
             query=part.query if part else None,
             candidate=part.candidate if part else None,

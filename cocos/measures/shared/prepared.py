@@ -18,7 +18,7 @@ from cocos.base import machine
 from cocos.base.errors import InputError, Unfit
 from cocos.checkpoints import Checkpoint
 from cocos.checkpoints.encoding import device_of
-from cocos.counting import findings, health, shares, weights
+from cocos.counting import findings, health, shares
 from cocos.counting.findings import Finding
 from cocos.embeddings import Embeddings, scores, similarities
 from cocos.embeddings.options import DEFAULTS, Progress, Sampling, copies, within
@@ -265,8 +265,8 @@ class Run:
     def weighed(self, pairs: Pairs) -> tuple[Tensor, Tensor]:
         """Weights of one block and their unit, by the closed form where there is one; NaN for an unknown unit."""
         with threads(pairs.scores.numel()):
-            found = weights.of(self.loss, pairs)
-            unit = weights.unit(self.loss, found, pairs)
+            found = self.loss.weight(pairs)
+            unit = self.loss.unit(pairs)
         usable = (unit > 0) & unit.isfinite()
         if not self.loss.closed_form:
             usable |= unit.isnan()  # unknown
@@ -621,7 +621,7 @@ def _needs_vectors(loss: losses.Loss, given: Scores) -> str:
     ]
     with contextlib.suppress(Exception):  # code of others may not read so few
         scores, positive = torch.tensor([[0.5, 0.4, -0.2], [0.1, 0.3, 0.2]]), torch.eye(3)[:2].bool()
-        found = [weights.of(loss, Pairs(scores, positive, teacher=scores, **each)) for each in norms]
+        found = [loss.weight(Pairs(scores, positive, teacher=scores, **each)) for each in norms]
         if not all(torch.equal(each, found[0]) for each in found):
             return "reads the norms of vectors, and there are scores alone"
     return ""
