@@ -91,7 +91,8 @@ def test_no_line_is_wider_than_the_terminal(arguments, folder, monkeypatch, tmp_
     assert not re.search(r"\bnan\b", done.stdout)
 
 
-def test_columns_is_the_width(folder, monkeypatch):
+def test_columns_is_the_width(folder, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "60")
     for arguments in (["losses"], ["plot", "decomposition", folder / "e.npz"]):
         assert max(map(len, call(*arguments).stdout.splitlines())) <= 60

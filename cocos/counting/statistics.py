@@ -30,15 +30,6 @@ AVERAGED_OVER = {
 
 
 @dataclass(frozen=True)
-class RunColumn:
-    """Column of a number in the table of `cocos run`."""
-
-    heading: str
-    digits: int = 0
-    percent: bool = False  # of the queries for a sum, of one for any other number
-
-
-@dataclass(frozen=True)
 class Number:
     """One number that a batch, or a whole count, has of a statistic of its queries.
 
@@ -56,10 +47,8 @@ class Number:
     by: str = ""  # statistic that weighs the queries of a mean, which makes it a ratio of sums
     symbol: str = ""  # in the published tables
     row: str = ""  # label in the table of `cocos count`, with places for `batch` and `percent`; empty: no row
-    column: str = ""  # heading in the table of several losses; empty: no column
     scale: float = 1  # factor in tables, 100 for percent
     record: str = ""  # name in a record of `cocos.Monitor`; empty: it is not recorded
-    run: RunColumn | None = None  # its column in the table of `cocos run`, if it is recorded
     of: str = ""  # name of the statistic, which fills it in
 
     @property
@@ -116,39 +105,36 @@ class Statistic:
 # there, and the rows of `own` statistics come last. All else follows: Datasets, JSON, tables, records, comparisons.
 STATISTICS = (
     Statistic("contributing", "contributing negatives", by_unit=True, compared=True, numbers=(
-        Number("contributing_all", row="contributing negatives per query", column="contributing", record="contributing",
-               run=RunColumn("contributing", 2)),
-        Number("contributing_mean", over="any", symbol="C^A", row="of the queries with any (C^A)", column="C^A"),
+        Number("contributing_all", row="contributing negatives per query", record="contributing"),
+        Number("contributing_mean", over="any", symbol="C^A", row="of the queries with any (C^A)"),
         Number("idle_fraction", "fraction of queries without a contributing negative", "1", value=0,
-               row="queries without any, %", column="none %", scale=100),
+               row="queries without any, %", scale=100),
         Number("idle_pull", "pull fraction of queries without a contributing negative", "1", value=0,
-               by="pull", row="their fraction of the pull, %", column="their pull %", scale=100),
+               by="pull", row="their fraction of the pull, %", scale=100),
         Number("contributing_sum", "contributing negatives, sum over the batch", how="sum", symbol="C^B",
                row="full batch of {batch}: contributing (C^B)"),
         Number("idle", "queries without a contributing negative", "queries", how="sum", value=0, symbol="C^0",
                row="full batch of {batch}: queries without any (C^0)",
-               record="idle", run=RunColumn("idle %", percent=True)),
+               record="idle"),
     )),
     Statistic("relative", "negatives with a push fraction above eps", compared=True, numbers=(
-        Number(row="negatives with more than {percent} of the push", record="relative",
-               run=RunColumn("relative", 2)),
+        Number(row="negatives with more than {percent} of the push", record="relative"),
     )),
     Statistic("effective", "effective number of negatives", compared=True, numbers=(
-        Number(over="pushed", row="effective number of negatives", column="effective", record="effective",
-               run=RunColumn("effective", 1)),
+        Number(over="pushed", row="effective number of negatives", record="effective"),
     )),
     Statistic("participation", "participation ratio of the negatives", numbers=(
         Number(over="pushed", row="participation ratio of the negatives"),
     )),
     Statistic("n90", "negatives with 90 % of the push", asked=True, compared=True, numbers=(
-        Number(over="pushed", row="negatives with 90 % of the push", column="n90"),
+        Number(over="pushed", row="negatives with 90 % of the push"),
     )),
     Statistic("hardest_share", "push fraction of the heaviest negative", "1", compared=True, numbers=(
-        Number(over="pushed", row="push fraction of the heaviest negative", column="heaviest",
+        Number(over="pushed", row="push fraction of the heaviest negative",
                record="hardest_share"),
     )),
     Statistic("weight_above", "summed share of the negatives above eps", "share", by_unit=True, compared=True, numbers=(
-        Number("", "share of the negatives above eps, mean over all queries", symbol="W^{qv-}", column="W-",
+        Number("", "share of the negatives above eps, mean over all queries", symbol="W^{qv-}",
                row="share of the negatives above eps (W-)"),
     )),
     Statistic("weight_below", "summed share of the negatives not above eps", "share", by_unit=True, numbers=(
@@ -156,7 +142,7 @@ STATISTICS = (
                row="share of the negatives not above eps"),
     )),
     Statistic("weight_positive", "summed share of the positives", "share", by_unit=True, compared=True, numbers=(
-        Number("", "share of the positives, mean over all queries", symbol="W^{qv+}", column="W+",
+        Number("", "share of the positives, mean over all queries", symbol="W^{qv+}",
                row="share of the positives (W+)",
                record="weight_positive"),
     )),

@@ -21,7 +21,7 @@ import xarray as xr
 
 from cocos import results
 from cocos.base.errors import InputError, unreachable
-from cocos.counting.statistics import BATCH_NUMBERS, Number, RunColumn
+from cocos.counting.statistics import BATCH_NUMBERS, Number
 from cocos.embeddings import sources
 
 Record = Mapping[str, Any]
@@ -58,8 +58,7 @@ DIRECTION_NUMBERS = {
     each.record or each.name: each
     for each in (
         BATCH_NUMBERS["relative"],
-        Number("unpushed", "queries without pushed negatives", "queries", how="sum",
-               run=RunColumn("unpushed %", percent=True)),
+        Number("unpushed", "queries without pushed negatives", "queries", how="sum"),
         *(each for each in BATCH_NUMBERS.values() if each.record),
         Number("weight_negative", "share of the negatives, mean over all queries", "share"),
         Number("pulled_negatives", "pulled negatives, mean over all queries", "candidates"),
@@ -72,8 +71,7 @@ DIRECTION_NUMBERS = {
         Number("queries", "queries of the batch", "queries", how="sum"),
         Number("candidates", "candidates of the batch", "candidates", how="sum"),
         *(
-            Number(f"{name}_{key}", text.format(source), units, how="value",
-                   run=RunColumn(f"{key.replace('_', ' ')} %", percent=True) if name == "push" else None)
+            Number(f"{name}_{key}", text.format(source), units, how="value")
             for name, (text, units) in SOURCE_METRICS.items()
             for key, source in SOURCE_KEYS.items()
         ),
