@@ -163,6 +163,8 @@ def open(path: Path) -> xr.Dataset | dict[str, xr.Dataset]:
         return data
     try:
         content = path.read_bytes()
+    except FileNotFoundError:
+        raise InputError(f"{path}: file not found") from None
     except OSError as error:
         reason = f"cannot be read ({unreachable(error)}), expected a result of cocos, a file like count.nc"
         raise InputError(f"{path}: {reason}") from None

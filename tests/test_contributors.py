@@ -305,7 +305,7 @@ def test_rows_without_names_have_no_texts(file):
         (("--row", 30), "row: 30, expected one of the queries of q2c, 0 to 29"),
         (("--row", 1, "--direction", "xyz"), "unknown direction 'xyz': there are c2q, q2c"),
         (("--row", 1, "--batch-size", 1), "batch size: 1, expected an integer of at least 2"),
-        (("--row", 1, "--batch-size", "many"), "batch size: 'many', expected an integer, or all"),
+        (("--row", 1, "--batch-size", "many"), "batch size: 'many', expected an integer of at least 2, or all"),
         (("--row", 1, "--top", "0"), "top: 0"),
         (("--row", 1, "--loss", "ntxentt"), "did you mean 'ntxent'"),
     ],

@@ -155,7 +155,7 @@ def test_every_loss_of_the_shelf_settles_or_says_why_not(name):
 @pytest.mark.parametrize(
     ("loss", "options", "sentence"),
     [
-        ("triplet", {}, "loss triplet: no parameter multiplies its scores"),
+        ("triplet", {}, "loss triplet: no temperature or scale"),
         ("cosface", {}, "loss cosface: it is not a function of scale \\* score alone"),
         ("ntxent", {"clip": math.inf}, "clip: inf, expected"),
     ],
@@ -309,10 +309,10 @@ def test_the_command_writes_a_dataset_or_a_figure(tmp_path):
     [
         (["--batch-size", "1"], "batch size: 1, expected an integer of at least 2"),
         (["--batch-size", "32,,64"], "batch size: ''"),
-        (["--batch-size", "some"], "batch size: 'some', expected an integer, or all"),
+        (["--batch-size", "some"], "batch size: 'some', expected an integer of at least 2, or all"),
         (["--batch-size", "8,8"], "batch sizes: 8 is given 2 times, expected different ones, like 32 and 128"),
         (["--effective", "0.5"], "effective: 0.5, expected an effective number of negatives"),
-        (["--loss", "triplet"], "loss triplet: no parameter multiplies its scores"),
+        (["--loss", "triplet"], "loss triplet: no temperature or scale"),
         (["--loss", "arcface"], "loss arcface: it is not a function of scale * score alone"),
         (["--width", "3"], "--width 3: no figure"),
     ],

@@ -586,7 +586,7 @@ def test_the_command_prints_one_document(files, captions):
         (("--folds", "30"), "folds: 30, expected at most 20"),
         (("--split", "val"), "'val'"),
         (("--distractors", "narrow.npz"), "distractors have width 5 and the embeddings have width 12"),
-        (("--distractors", "none.npz"), "there is no such file"),
+        (("--distractors", "none.npz"), "file not found"),
         (("--metric", "manhattan"), "unknown metric 'manhattan'"),
     ],
 )

@@ -137,7 +137,7 @@ def test_a_damaged_result_is_a_sentence(tmp_path, file):
         (tmp_path / "x.nc").write_bytes(damaged)
         with pytest.raises(InputError, match="damaged one"):
             results.open(tmp_path / "x.nc")
-    with pytest.raises(InputError, match="there is no such file"):
+    with pytest.raises(InputError, match="file not found"):
         results.open(tmp_path / "y.nc")
 
 

@@ -58,7 +58,7 @@ def test_a_model_is_named_as_a_loss_is(folder, model):
     [
         (["--model", "near.py:broken"], "model 'near.py:broken': KeyError: 'weights' ({here}/near.py:9)"),
         (["--model", "near.py:nothing"], "unknown attribute of near.py 'nothing'"),
-        (["--model", "none.py:f"], "model none.py: there is no such file"),
+        (["--model", "none.py:f"], "model none.py: file not found"),
         (["--model", "near.py"], "expected file.py:function"),
         (["--model", "syntax.py:f"], "model 'syntax.py:f' cannot be imported: SyntaxError:"),
         (["--model", "needs.py:f"], "No module named 'not_installed' ({here}/needs.py:2)"),

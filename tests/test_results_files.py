@@ -147,7 +147,7 @@ def test_a_result_is_no_other_kind_of_file(tmp_path, made):
         ("text", "is no result of cocos, or a damaged one"),
         ("empty", "is no result of cocos, or a damaged one"),
         ("cut", "is no result of cocos, or a damaged one"),
-        ("absent", "absent.nc: cannot be read"),
+        ("absent", "absent.nc: file not found"),
     ):
         with pytest.raises(InputError, match=sentence):
             results.open(tmp_path / f"{name}.nc")

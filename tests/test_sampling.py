@@ -198,7 +198,7 @@ REFUSED = {  # set, options, sentence
             captions().candidate_group[LONELY],
         ),
         {},
-        "query without any positive: row 7 (group 107) has no candidate of its group",
+        "query row 7: no positive (no candidate of group 107)",
     ),
 }
 

@@ -160,7 +160,7 @@ def test_arrays_are_read(tmp_path):
         ("a,y,1,0,-2", "a,y,1,2,-2", "line 3: label 2, expected 1 or 0"),
         ("a,y,1,0,-2", "a,y,1,0,-9", "logq -9 and -2 of candidate 'y'"),
         ("a,y,1,0,-2\na,z,0.5,0,-3\nb,y,3,0,-2", "a,y,1,0,0.5\na,z,0.5,0,-3\nb,y,3,0,0.5", "logq: 0.5 of candidate 1"),
-        ("b,x,2,1,-1", "b,x,2,0,-1", "query without any positive: 'b'"),
+        ("b,x,2,1,-1", "b,x,2,0,-1", "query 'b': no positive"),
         ("a,y,1,0,-2", ",y,1,0,-2", "line 3: query or candidate is empty"),
     ],
 )
@@ -198,7 +198,7 @@ def test_bad_arrays_and_runs_get_one_sentence(tmp_path):
             {"positive": np.eye(3, 4), "logq": np.array([-1, -1, 0.2, -1])},
             "logq: 0.2 of candidate 2, expected the",
         ),
-        ("g", {"positive": np.eye(3, 4) * [[1], [0], [1]]}, "query without any positive: row 1"),
+        ("g", {"positive": np.eye(3, 4) * [[1], [0], [1]]}, "query row 1: no positive"),
         ("h", {"positive": np.eye(3, 4), "grade": np.zeros((3, 3))}, r"grade: shape \(3, 3\), expected \(3, 4\)"),
     ):
         np.savez(tmp_path / f"{name}.npz", scores=np.zeros((3, 4)), **arrays)

@@ -136,5 +136,5 @@ def test_bad_scores_are_refused(arguments, why):
 
 
 def test_a_query_without_a_positive_is_refused():
-    with pytest.raises(Unfit, match="query without any positive: row 1"):
+    with pytest.raises(Unfit, match="query row 1: no positive"):
         cocos.Scores(torch.zeros(2, 2), torch.tensor([[1, 0], [0, 0]]))

@@ -68,7 +68,7 @@ def load(name: str, kind: str) -> Any:
 def load_file(path: Path, kind: str) -> Any:
     """Import a Python file as a module, again only after it was changed."""
     if not path.is_file():
-        raise InputError(f"{kind} {path}: there is no such file")
+        raise InputError(f"{kind} {path}: file not found")
     path = path.resolve()
     if str(path.parent) not in sys.path:
         sys.path.insert(0, str(path.parent))  # like `python file.py`: its neighbours can be imported

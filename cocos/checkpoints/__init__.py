@@ -110,7 +110,7 @@ def explain_unknown(file: File) -> str:
     name = shlex.quote(str(file.path))
     kind = training_data.sniff(file.path) if file.kind in DATA_KINDS else None
     if kind is not None:
-        return f"{file.path} is training data ({kind}) without a model: cocos count {name} --model CHECKPOINT"
+        return f"{file.path}: contains training data ({kind}) but no model. Add --model CHECKPOINT"
     if file.kind == "folder" and runs.is_run(file.path):
         return f"{file.path} is the folder of a run; name a checkpoint in it: cocos inspect {name} lists them"
     return describe(file)

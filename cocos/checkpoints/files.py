@@ -125,7 +125,7 @@ class File:
             if not self.path.is_dir():
                 open(self.path, "rb").close()
         except FileNotFoundError:
-            raise InputError(f"{self.path}: there is no such file") from None
+            raise InputError(f"{self.path}: file not found") from None
         except OSError as error:
             raise InputError(f"{self.path}: cannot be read ({unreachable(error)})") from None
 
@@ -262,8 +262,8 @@ def explain_refusal(path: Path, error: str) -> str:
         )
     output = path.with_name(f"{path.stem}_weights.pt").name
     return (
-        f"{path} contains an object of class {name}, whose code cocos does not run. If you trust the file, save its "
-        f"tensors where the class is installed: content = torch.load({str(path)!r}, weights_only=False); "
+        f"{path}: contains unsafe class {name}, expected tensors only. If you trust the file, save its tensors "
+        f"where the class is installed: content = torch.load({str(path)!r}, weights_only=False); "
         f"torch.save(content['state_dict'] if isinstance(content, dict) else content.state_dict(), {output!r})"
     )
 

@@ -55,9 +55,10 @@ def names(loss: losses.Loss) -> tuple[str, str | None]:
     """Return the parameter that multiplies or divides the scores, and the bias of the same term, if it has one."""
     scales = [name for name in loss.parameters if name.rpartition(".")[2] in SCALE_POWERS]
     if len(scales) != 1:
-        problem = "several parameters multiply" if scales else "no parameter multiplies"
-        known = ", ".join(loss.parameters) or "none that is known"
-        raise InputError(f"loss {loss.name}: {problem} its scores (its parameters: {known}), expected one")
+        problem = "several temperatures or scales" if scales else "no temperature or scale"
+        raise InputError(
+            f"loss {loss.name}: {problem} (parameters: {', '.join(loss.parameters) or 'none'}), expected one"
+        )
     bias = f"{scales[0].rpartition('.')[0]}.bias".lstrip(".")
     return scales[0], bias if bias in loss.parameters else None
 

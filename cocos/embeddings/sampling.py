@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from cocos.base.errors import InputError, Unfit, rows
-from cocos.base.ranges import number, one_of, whole
+from cocos.base.ranges import Range, number, one_of, whole
 from cocos.embeddings.embeddings import Embeddings
 
 __all__ = ["Batch", "Plan", "draw", "plan"]
@@ -34,7 +34,7 @@ OPTION_RANGES = {
     "copies": one_of(COPY_RULES),
     "same_group": one_of(SAME_GROUP),
     "dtype": one_of(("float32", "float64")),
-    "batch_size": whole(2),  # a batch of one has no negative
+    "batch_size": Range("an integer of at least 2, or all", whole(2).holds),  # a batch of one has no negative
     "batches": whole(1, 10**7),
     "per_group": whole(1),
     "seed": whole(0, 2**63 - 1),
@@ -352,8 +352,7 @@ def _check_set(embeddings: Embeddings, sample: str, batch_size: int | str, per_g
         if lonely_rows := lonely.nonzero().flatten().tolist():
             ids = ", ".join(map(str, embeddings.query_group[lonely_rows[:5]].tolist()))
             raise Unfit(
-                f"query without any positive: {rows(lonely_rows)} (group {ids}) has no candidate of its group; remove "
-                "it or give it a positive"
+                f"query {rows(lonely_rows)}: no positive (no candidate of group {ids}). Remove them or add positives"
             )
     if int((groups.candidates > 0).sum()) < 2:
         number = len(embeddings.candidate)

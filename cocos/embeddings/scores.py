@@ -348,7 +348,7 @@ class Scores:
         if len(lonely) == len(scores):
             raise Unfit("no query has any positive: no pair is labelled 1")
         if lonely and self.unlisted is None:
-            raise Unfit(f"query without any positive: {rows(lonely)}; remove it or give it a positive")
+            raise Unfit(f"query {rows(lonely)}: no positive. Remove the rows or add positives")
 
     def __repr__(self) -> str:
         sizes = f"{int(self.positive.sum())} positive, {int(self.negative.sum())} negative"

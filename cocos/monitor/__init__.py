@@ -68,8 +68,8 @@ def _of_shelf(loss: Any) -> losses.Loss:
         return losses.load(loss)
     if not isinstance(loss, losses.Loss):
         raise InputError(
-            f"loss: {loss if isinstance(loss, type) else type(loss).__name__}, expected a torch.nn.Module, a name "
-            "like 'ntxent', or a loss of the shelf"
+            f"loss: {loss if isinstance(loss, type) else type(loss).__name__}, expected a torch.nn.Module, a "
+            "built-in loss or its name, such as 'ntxent'"
         )
     return loss
 

@@ -253,7 +253,7 @@ def _lines(path: Path) -> Iterator[bytes]:
             while line := stream.readline(MOST_LINE):
                 yield _complete(path, line)
     except FileNotFoundError:
-        raise InputError(f"{path}: there is no such file") from None
+        raise InputError(f"{path}: file not found") from None
     except OSError as error:
         raise InputError(f"{path}: cannot be read ({unreachable(error)})") from None
 
@@ -272,7 +272,7 @@ def read(path: Path | str) -> History:
     unfinished is dropped: the last one, or one before the header of a resumed run.
 
     Raises:
-        InputError: there is no such file, or it is no store, or a damaged one.
+        InputError: file not found, or it is no store, or a damaged one.
     """
     path = Path(path)
     header, records = _read(path)

@@ -187,7 +187,7 @@ def read_table(file: File) -> Scores:
     labels = lists.pad(columns["label"], -1)
     if lonely := (~(labels == 1).any(dim=1)).nonzero().flatten().tolist():
         names = ", ".join(repr(lists.names[0][row][:40]) for row in lonely[:3])
-        raise InputError(f"query without any positive: {names}: no row has label 1 ({len(lonely)} such)")
+        raise InputError(f"query {names}: no positive, no row has label 1 ({len(lonely)} such)")
     scores, index = lists.pad(columns["score"]), lists.candidate_index
     return Scores(scores, labels == 1, negative=labels == 0, candidate_index=index, names=lists.names, **matrices)
 
@@ -247,7 +247,7 @@ def read_judgements(run: Path, data: Any) -> tuple[Path, dict[str, dict[str, flo
             raise InputError(f"{run} is a TREC run without judgements: {path} has no {expected}")
         path = files[0]
     if not path.is_file():
-        raise InputError(f"{path}: there is no such file")
+        raise InputError(f"{path}: file not found")
     if tuple(first_fields(path)) == BEIR:
         rows = list(tables.read_fields(path, BEIR, header=1))
     else:
