@@ -50,6 +50,14 @@ PROXY_LOSSES = (
     *("arcface", "subcenter_arcface", "cosface", "curricularface", "magface", "adaface", "a_softmax", "l_softmax"),
     "center_contrastive",
 )
+# Embeddings in memory are compared as they are; a file of samples lacks the proxies of its training.
+WITHOUT_PROXIES = (
+    "loss {}: it compares samples with class proxies, and {} has only samples; add the proxies of the training, "
+    "numpy.savez(FILE, embeddings=..., labels=..., proxies=...), or name the checkpoint that contains them, "
+    "cocos count CHECKPOINT --model file.py:build --data DATA"
+)
+# Relation of two rows of one group, if the loss determines it.
+SAME_GROUP_OF = {"labels": "positive", "rows": "negative", "columns": "negative"}
 # Kinds of share that cannot exceed 1.
 BOUNDED_SHARES = {"probability": "a probability", "unknown": "a part of the push"}
 # Largest norm for which products of rows, and their squares, stay within the range of float32.
@@ -105,20 +113,20 @@ class Run:
     @property
     def notes(self) -> tuple[str, ...]:
         """The findings as sentences."""
-        return tuple(each.text if isinstance(each, Finding) else each for each in self.findings)
+        return tuple(finding.text if isinstance(finding, Finding) else finding for finding in self.findings)
 
     @cached_property
     def spread(self) -> dict[str, dict]:
-        """How far each side is from being one point: see `cocos.counting.health.side`."""
+        """Distance of each side from being one point: see `cocos.counting.health.side`."""
         return health.of(self.narrow, self.loss.metric)
 
     @property
     def narrow(self) -> Embeddings | Scores:
-        """The same rows as they were given, with which their health is kept for the next count."""
+        """The embeddings in their first dtype, with which their health is cached for the next count."""
         return self.given or self.embeddings
 
     def provenance(self, *, title: str, **more) -> dict:
-        """Attributes of a Dataset of this run: loss, batches, versions, file, and what is given in `more`."""
+        """Return the attributes of a Dataset of this run: loss, batches, versions, file, and `more`."""
         attrs = {
             "title": title,
             "batch_size": self.plan.batch_size,
@@ -136,64 +144,66 @@ class Run:
         return results.provenance(self.loss, **attrs | more)
 
     def side(self, direction: str | None) -> tuple[str, Embeddings, bool]:
-        """The entry of `sides` for a direction; None: the first."""
-        known = self.embeddings.directions
-        return self.sides[known.index(results.direction(direction, known))]
+        """Return the entry of `sides` for a direction; None: the first."""
+        names = self.embeddings.directions
+        return self.sides[names.index(results.direction(direction, names))]
 
     @cached_property
     def sides(self) -> tuple[tuple[str, Embeddings, bool], ...]:
-        """Every direction: its name, the embeddings seen from its queries, and whether it is the second one."""
+        """Name of each direction, the embeddings seen from its queries, and whether it is the second one."""
         first, *second = self.embeddings.directions
         return ((first, self.embeddings, False), *((name, self.embeddings.flip(), True) for name in second))
 
     def numbers(self, index: Tensor, second: bool) -> Tensor:
-        """Numbers of some rows of the first or second side in the whole set, of which some rows may be read alone."""
+        """Return the numbers in the whole set of rows of the first or second side."""
         return index if self.stored is None else self.rows[second][index.cpu()]
 
     def groups(self, index: Tensor, second: bool) -> Tensor:
-        """Numbers of the groups of some rows of the first or second side among those of the whole set."""
+        """Return the numbers in the whole set of the groups of rows of the first or second side."""
         if self.stored is not None:
             return self.stored.group(int(second), self.numbers(index, second))
         groups = self.embeddings.groups
         return (groups.candidate if second else groups.query)[index.cpu()]
 
     def place(self, row: int, second: bool) -> int:
-        """Number in `embeddings` of a row of the whole set; -1 of one that is not read."""
+        """Return the number in `embeddings` of a row of the whole set; -1 for a row that was not read."""
         if self.stored is None:
             return row
-        found = (self.rows[second] == row).nonzero().flatten()
-        return int(found[0]) if len(found) else -1
+        places = (self.rows[second] == row).nonzero().flatten()
+        return int(places[0]) if len(places) else -1
 
     def pairs(self, embeddings: Embeddings, batch: Batch, *, whole: bool) -> Iterator[Pairs]:
-        """Pairs of a batch, in blocks of queries; in one block where the loss couples queries."""
+        """Yield the pairs of a batch in blocks of queries; in one block if the loss couples queries."""
         batch = self.seen(batch)
-        number = len(batch.query_index)
-        rows = max(1, BLOCK_SCORES // len(batch.candidate_index))
-        if whole or self.loss.couples != "query":
-            rows = number
+        number, size = batch.sizes
+        rows = number if whole or self.loss.couples != "query" else max(1, BLOCK_SCORES // size)
         for start in range(0, number, rows):
             yield self.block(embeddings, batch, slice(start, start + rows))
 
     def block(self, embeddings: Embeddings, batch: Batch, block: slice) -> Pairs:
-        """Pairs of some queries of a batch, as the loss sees it."""
-        same_group = "negative" if self.same_group == "negative" else "ignore"
+        """Return the pairs of some queries of a batch, as the loss reads it."""
         if isinstance(embeddings, Scores):
             return embeddings.pairs(batch.query_index[block])
-        number = len(batch.query_index[block]) * len(batch.candidate_index)
-        with devices.rounding(), threads(number):
-            options = {"same_group": same_group, "block": block}
-            wide = {"directions": self.loss.directions, "graded": self.loss.graded}
-            return scores.pairs(embeddings, batch, metric=self.loss.metric, **options, **wide)
+        with devices.rounding(), threads(len(batch.query_index[block]) * len(batch.candidate_index)):
+            return scores.pairs(
+                embeddings,
+                batch,
+                metric=self.loss.metric,
+                same_group="negative" if self.same_group == "negative" else "ignore",
+                block=block,
+                directions=self.loss.directions,
+                graded=self.loss.graded,
+            )
 
     def seen(self, batch: Batch) -> Batch:
-        """The batch as a loss with labels sees it: every row of the query's group is a positive."""
+        """Return the batch as a loss with labels reads it: every row of the query's group is a positive."""
         if self.same_group != "positive":
             return batch
         return replace(batch, paired=False, turned=batch.turned and replace(batch.turned, paired=False))
 
     @cached_property
     def visited_order(self) -> list[int]:
-        """Places of the batches in the order of `stacks`: those of one kind together, as a view needs."""
+        """Places of the batches in the order of `stacks`: batches of one kind together, as a view needs."""
         kinds = [_kind(batch) for batch in self.plan.batches]
         if kinds.count(kinds[0]) == len(kinds):
             return list(range(len(kinds)))
@@ -201,7 +211,7 @@ class Run:
         return sorted(range(len(kinds)), key=lambda place: (first[kinds[place]], place))
 
     def stacks(self) -> Iterator[list[Batch]]:
-        """The batches in `visited_order`, as many together as are visited at once; all of one kind."""
+        """Yield the batches in `visited_order`, in lists of one kind that are visited at once."""
         stack, rows = [], 0
         for batch in (self.seen(self.plan.batches[place]) for place in self.visited_order):
             size = max(batch.sizes)
@@ -214,29 +224,22 @@ class Run:
         yield stack
 
     def views(self, stack: list[Batch], *, each_way: bool = False) -> Iterator[tuple[Callable, list[str], list]]:
-        """Views of the scores of some batches: one for both directions, or one `each_way`, as with own hard negatives.
+        """Yield views of the scores of batches: one for both directions, or one each, as with own hard negatives.
 
         Yields:
-            A function that makes the view; its directions, and the rows that ask in each of the batches.
+            A function that makes the view, its directions, and the query rows of each batch.
         """
-        options = self.view_options(stack)
+        same_group = "negative" if self.same_group == "negative" else "ignore"
+        options = {"metric": self.loss.metric, "same_group": same_group, "product": self.dtype}
         if stack[0].square and not each_way:
             indices = [[batch.query_index for batch in stack], [batch.candidate_index for batch in stack]]
             names = list(self.embeddings.directions)
             yield functools.partial(engine.view, self.embeddings, stack, **options), names, indices[: len(names)]
             return
         for name, side, second in self.sides:
-            own = [batch.flip() if second else batch for batch in stack]
-            make = functools.partial(engine.view, side.single(name), own, **options)
-            yield make, [name], [[batch.query_index for batch in own]]
-
-    def view_options(self, stack: Sequence[Batch]) -> dict[str, Any]:
-        """Arguments of `engine.view` for some batches."""
-        return {
-            "metric": self.loss.metric,
-            "same_group": "negative" if self.same_group == "negative" else "ignore",
-            "product": self.dtype,
-        }
+            batches = [batch.flip() if second else batch for batch in stack]
+            make = functools.partial(engine.view, side.single(name), batches, **options)
+            yield make, [name], [[batch.query_index for batch in batches]]
 
     def scored(self, batch: Batch, *, whole: bool) -> Iterator[tuple[bool, Iterator[Pairs]]]:
         """Yield for each direction of a batch whether it is the second one, and the result of `pairs`.
@@ -258,52 +261,53 @@ class Run:
             yield second, ((pairs, *self.weighed(pairs)) for pairs in blocks)
 
     def blocks(self, embeddings: Embeddings, batch: Batch, *, whole: bool) -> Iterator[tuple[Pairs, Tensor, Tensor]]:
-        """Pairs, weights and unit of a batch, in blocks of queries; in one block where the loss couples queries."""
+        """Yield pairs, weights and unit of a batch, in the blocks of `pairs`."""
         for pairs in self.pairs(embeddings, batch, whole=whole):
             yield pairs, *self.weighed(pairs)
 
     def weighed(self, pairs: Pairs) -> tuple[Tensor, Tensor]:
-        """Weights of one block and their unit, by the closed form where there is one; NaN for an unknown unit."""
+        """Return the weights of one block and their unit, by the closed form if there is one; NaN if unknown."""
         with threads(pairs.scores.numel()):
-            found = self.loss.weight(pairs)
+            weight = self.loss.weight(pairs)
             unit = self.loss.unit(pairs)
         usable = (unit > 0) & unit.isfinite()
         if not self.loss.closed_form:
             usable |= unit.isnan()  # unknown
         # A finite sum has only finite terms, and is read much faster.
-        if not ((found.sum().isfinite() or found.isfinite().all()) and usable.all()):
-            raise InputError(OUT_OF_RANGE.format(self.loss, str(found.dtype).removeprefix("torch.")))
-        return found, unit
+        if not ((weight.sum().isfinite() or weight.isfinite().all()) and usable.all()):
+            raise InputError(OUT_OF_RANGE.format(self.loss, str(weight.dtype).removeprefix("torch.")))
+        return weight, unit
 
     def first(self) -> Pairs:
-        """Pairs of the first batch, whole, in the first direction."""
+        """Return the pairs of the first batch, whole, in the first direction."""
         _, side, _ = self.sides[0]
         return next(self.pairs(side, self.plan.batches[0], whole=True))
 
     def same_group_pairs(self) -> list[int]:
-        """Unordered pairs of rows that are of one group, in each batch of pairs; 0 in the others."""
-        groups, found = self.embeddings.groups, [0] * len(self.plan.batches)
+        """Return the unordered pairs of rows of one group in each batch of pairs; 0 in other batches."""
+        groups, numbers = self.embeddings.groups, [0] * len(self.plan.batches)
         for k, batch in enumerate(self.plan.batches if not groups.single else ()):
-            drawn, of = (batch, groups.query) if batch.paired else (batch.flip(), groups.candidate)
-            if drawn.paired:
-                sizes = np.unique(of[drawn.query_index.cpu()].numpy(), return_counts=True)[1]
-                found[k] = int((sizes * (sizes - 1) // 2).sum())
-        return found
+            way, ids = (batch, groups.query) if batch.paired else (batch.flip(), groups.candidate)
+            if way.paired:
+                sizes = np.unique(ids[way.query_index.cpu()].numpy(), return_counts=True)[1]
+                numbers[k] = int((sizes * (sizes - 1) // 2).sum())
+        return numbers
 
     def repeated(self) -> dict[str, list[int]]:
         """Count the repeated candidates of each batch as drawn, kept or not: direction -> (batches,)."""
-        found = {}
+        numbers = {}
         for name, _, second in self.sides:
             batches = [batch.flip() if second else batch for batch in self.plan.batches]
             if self.plan.copies == "once" or self.embeddings.shared or self.embeddings.proxies:
-                found[name] = [batch.repeated[1] for batch in batches]
+                numbers[name] = [batch.repeated[1] for batch in batches]
             else:
-                found[name] = _copies([batch.partners for batch in batches])
-        return found
+                sizes = (len(batch.partners) - len(batch.partners.unique()) for batch in batches)
+                numbers[name] = list(sizes)
+        return numbers
 
 
 def together(sizes: Sequence[int], most: int) -> list[int]:
-    """Where groups of neighbouring batches end that have at most so many rows together, or are one batch."""
+    """Return the ends of groups of neighbouring batches with at most `most` rows together, or one batch."""
     ends, rows = [], 0
     for place, size in enumerate(sizes):
         if rows and rows + size > most:
@@ -314,20 +318,8 @@ def together(sizes: Sequence[int], most: int) -> list[int]:
 
 
 def _kind(batch: Batch) -> tuple[bool, bool, bool]:
-    """The properties that all batches of a view must share."""
+    """Return the properties that all batches of a view share."""
     return batch.paired, batch.square, batch.flip().paired
-
-
-def _copies(index: Sequence[Tensor]) -> list[int]:
-    """Count the repeated rows of each list."""
-    sizes = np.array([len(rows) for rows in index])
-    rows = torch.cat(list(index)).cpu().numpy()
-    ordered = np.sort(rows)
-    if (ordered[1:] != ordered[:-1]).all():  # as in one pass over a set
-        return [0] * len(sizes)
-    block = np.repeat(np.arange(len(sizes)), sizes)
-    distinct = np.unique(block * (int(rows.max()) + 1) + rows) // (int(rows.max()) + 1)
-    return (sizes - np.bincount(distinct, minlength=len(sizes))).tolist()
 
 
 def passes(
@@ -364,11 +356,11 @@ def threads(number: int) -> contextlib.AbstractContextManager:
 
 
 def loss_for(loss: Any, source: Any, parameters: Mapping[str, Any] | None = None) -> losses.Loss:
-    """The loss that is asked for; one that is named, or None, takes what a checkpoint recorded of its training."""
+    """Load a loss; a name, or None, takes the parameters that a checkpoint recorded of its training."""
     if not isinstance(loss, str | None):
         return losses.as_loss(loss)
-    given = dict(parameters or {})
-    return source.loss(loss, given)[0] if isinstance(source, Checkpoint) else losses.load(loss or "ntxent", given)
+    values = dict(parameters or {})
+    return source.loss(loss, values)[0] if isinstance(source, Checkpoint) else losses.load(loss or "ntxent", values)
 
 
 def drawn_from(source: Any, options: Sampling) -> Stored | None:
@@ -386,7 +378,7 @@ def drawn_from(source: Any, options: Sampling) -> Stored | None:
 
 
 def few_batches(source: Any, options: Sampling) -> tuple[Sampling, tuple[str, ...]]:
-    """Of a set on a disk take few batches where no number is given: the options, and a note on it if so."""
+    """Set the number of batches of a set on disk if none is given; return the options, and a note if changed."""
     disk = source.on_disk if isinstance(source, Checkpoint) and options["batches"] is None else None
     if disk is None or isinstance(options["batch_size"], str):
         return options, ()
@@ -399,24 +391,20 @@ def few_batches(source: Any, options: Sampling) -> tuple[Sampling, tuple[str, ..
 def embedded(
     embeddings, split: str, device: str | None, progress: Progress | None, *, scored: bool = False
 ) -> Embeddings:
-    """Embeddings on a device: as they are given, or a checkpoint's; `scored`: or scores, for what needs no vectors.
-
-    Raises:
-        InputError: anything else, or a device that is not there.
-    """
+    """Return embeddings on a device, encoded if they are a checkpoint; `scored` accepts scores as well."""
     if isinstance(embeddings, Checkpoint):
         with devices.threads():
             embeddings = embeddings.embed(split, device or "auto", progress and progress("encoding"))
     if isinstance(embeddings, Scores) and not scored:
         raise InputError("scores: this needs the vectors of queries and candidates, and there are scores alone")
     if not isinstance(embeddings, (Embeddings, Scores)):
-        what = type(embeddings).__name__
-        raise InputError(f"embeddings: {what}, expected cocos.Embeddings or a checkpoint, as cocos.open(path) gives")
+        kind = type(embeddings).__name__
+        raise InputError(f"embeddings: {kind}, expected cocos.Embeddings or a checkpoint, as cocos.open(path) gives")
     return embeddings.to(device=None if device is None else device_of(device))
 
 
 def _refuse_unreachable(loss: losses.Loss, eps: float | None) -> None:
-    """Refuse an eps that no share can exceed: it may have been meant in percent."""
+    """Reject an eps that no share can exceed: it may have been meant in percent."""
     kind = shares.share(loss)
     if eps is not None and eps >= 1 and kind in BOUNDED_SHARES:
         raise InputError(
@@ -438,8 +426,8 @@ def prepare(
 ) -> Run:
     """Prepare the run of one loss: see `prepare_all`."""
     options = {"eps": eps, "visits": visits, "whole": whole, "scored": scored, "everything": everything}
-    (made,) = prepare_all(embeddings, [loss], **options, **sampling)
-    return made
+    (run,) = prepare_all(embeddings, [loss], **options, **sampling)
+    return run
 
 
 def prepare_all(
@@ -477,80 +465,78 @@ def prepare_all(
     """
     options = DEFAULTS | sampling
     asked = options["batches"]
-    drawn = asked is None or isinstance(asked, Integral)
+    is_number = asked is None or isinstance(asked, Integral)
     if isinstance(asked, str | slice):
         raise InputError(f"batches: {asked!r}, expected their number; only a count takes a slice of the batches")
-    given = () if drawn else tuple(asked.batches if isinstance(asked, Plan) else asked)
-    if not drawn and not given:
+    batches = () if is_number else tuple(asked.batches if isinstance(asked, Plan) else asked)
+    if not is_number and not batches:
         raise InputError("batches: none were given")
-    names = [name for name in OPTION_RANGES if name in options and (drawn or name != "batches")]
+    names = [name for name in OPTION_RANGES if name in options and (is_number or name != "batches")]
     check_options(eps=eps, **{name: options[name] for name in names})
     checkpoint = embeddings if isinstance(embeddings, Checkpoint) else None
-    several = [loss_for(loss, embeddings) if isinstance(loss, str) else loss for loss in several]
+    several = [losses.as_loss(loss_for(loss, embeddings) if isinstance(loss, str) else loss) for loss in several]
     for loss in several if not whole else ():  # published shares are sums over the positives, which may exceed 1
-        _refuse_unreachable(losses.as_loss(loss), eps)
+        _refuse_unreachable(loss, eps)
     disk = None if everything else drawn_from(embeddings, options)
     if disk is not None and checkpoint is not None:
-        about = {"eps": eps, "visits": visits, "whole": whole, "marks": marks, "scored": scored}
-        given_options = options | {"device": options["device"] or "auto"}
+        settings = {"eps": eps, "visits": visits, "whole": whole, "marks": marks, "scored": scored}
+        settings |= options | {"device": options["device"] or "auto"}
 
-        def read(rows: Embeddings, some: list[losses.Loss], plan: Plan) -> list[Run]:
-            return prepare_all(rows, some, **about, **given_options | {"batches": plan})
+        def read(rows: Embeddings, losses_of_plan: list[losses.Loss], plan: Plan) -> list[Run]:
+            return prepare_all(rows, losses_of_plan, **settings | {"batches": plan})
 
-        return _of_drawn_rows(disk, checkpoint, [losses.as_loss(each) for each in several], options, read)
+        return _of_drawn_rows(disk, checkpoint, several, options, read)
     embeddings = embedded(embeddings, options["split"], options["device"], options["progress"], scored=scored)
     memory = devices.memory(embeddings.query.device)
     if isinstance(embeddings, Scores):
         return _of_scores(embeddings, several, checkpoint, options, eps, memory, whole=whole)
-    if not drawn:
-        moved = tuple(batch.to(embeddings.query.device) for batch in given)
+    if not is_number:
+        moved = tuple(batch.to(embeddings.query.device) for batch in batches)
         options["batches"] = replace(asked, batches=moved) if isinstance(asked, Plan) else moved
     planned = functools.cache(functools.partial(_planned, embeddings, checkpoint, options))
-    held, made = functools.cache(embeddings.to), []
-    for given_loss in several:
-        loss = losses.as_loss(given_loss)
-        matching = loss.matching
-        same_group = _same_group(loss, options)
-        _refuse_without_proxies(loss, embeddings, checkpoint)
+    converted, runs = functools.cache(embeddings.to), []
+    for planned_loss in several:
+        loss = planned_loss
+        same_group = SAME_GROUP_OF.get(loss.matching, options["same_group"])
+        if checkpoint is not None and embeddings.shared and loss.name in PROXY_LOSSES:
+            raise InputError(WITHOUT_PROXIES.format(loss.name, checkpoint.path))
         similarities.check(embeddings, loss.metric, checkpoint and checkpoint.path)
         if missing := [name for name in loss.requires if getattr(embeddings, name) is None]:
             raise InputError(f"{loss.name} reads {missing[0]}, which the embeddings do not have: {TO_GIVE}")
-        rows = matching in {"rows", "columns"} or (loss.graded and embeddings.grades is not None)
-        plan = planned(loss.sample, whole or rows, not whole and matching == "columns")
+        matched = loss.matching in {"rows", "columns"} or (loss.graded and embeddings.grades is not None)
+        plan = planned(loss.sample, whole or matched, not whole and loss.matching == "columns")
         # Third-party code may have the weights of a built-in loss, which can be visited.
         if visits and not (loss.bound or loss.terms) and loss.unit_from == "unknown":
             few = options | {"batch_size": CHECKED_ROWS, "batches": 1}
-            with contextlib.suppress(InputError):  # it is read, or refused, as it stands
-                small = _planned(embeddings, checkpoint, few, plan.sample, rows, matching == "columns")
-                own, only = select(embeddings, small.batches[0])
-                own = own.single(own.directions[0]) if _queries_only(loss, own, checkpoint) else own
-                small = replace(small, batches=(only,))
-                loss = loss.bind(Run(own, loss, small, same_group, checkpoint, "float64").first())
+            with contextlib.suppress(InputError):  # then it is read, or refused, without a closed form
+                small = _planned(embeddings, checkpoint, few, plan.sample, matched, loss.matching == "columns")
+                part, batch = select(embeddings, small.batches[0])
+                part = part.single(part.directions[0]) if _queries_only(loss, part, checkpoint) else part
+                small = replace(small, batches=(batch,))
+                loss = loss.bind(Run(part, loss, small, same_group, checkpoint, "float64").first())
         reads = visits if callable(visits) else readers.has
         hard = embeddings.negatives is not None or embeddings.candidate_negatives is not None
-        visited = bool(visits) and not (marks and embeddings.marks) and not embeddings.is_queued
-        visited = (
-            visited and not (loss.wide or (marks and hard)) and engine.fits(embeddings, loss.metric) and reads(loss)
-        )
+        by_source = embeddings.is_queued or loss.wide or (marks and (hard or embeddings.marks))
+        visited = bool(visits) and not by_source and engine.fits(embeddings, loss.metric) and reads(loss)
         if not visited:
             largest = max(math.prod(batch.sizes) for batch in plan.batches)
             _refuse_too_large(loss, largest, memory, whole=whole)
         dtype = options["dtype"]
-        own = embeddings if visited else held(dtype=SCORE_TYPES[dtype or "float64"])
-        wide = own is not embeddings and torch.finfo(own.query.dtype).bits > torch.finfo(embeddings.query.dtype).bits
-        before = embeddings if wide else None
-        if _queries_only(loss, own, checkpoint):
-            own, before = (each and each.single(each.directions[0]) for each in (own, before))
-        single = visited and (loss.metric == "cosine" or all(float(each.max()) < SINGLE_NORM for each in own.norms))
+        rows = embeddings if visited else converted(dtype=SCORE_TYPES[dtype or "float64"])
+        widened = torch.finfo(rows.query.dtype).bits > torch.finfo(embeddings.query.dtype).bits
+        before = embeddings if widened else None
+        if _queries_only(loss, rows, checkpoint):
+            rows, before = (side and side.single(side.directions[0]) for side in (rows, before))
+        single = visited and (loss.metric == "cosine" or all(float(norms.max()) < SINGLE_NORM for norms in rows.norms))
         dtype = dtype or ("float32" if single else "float64")
-        drawn_by = options["seed"], options["split"]
-        run = Run(own, loss, plan, same_group, checkpoint, dtype, visited, *drawn_by, eps, given=before)
-        if not run.loss.bound:  # it must see the first batch
-            run = replace(run, loss=run.loss.bind(run.first()))
+        sampled = options["seed"], options["split"]
+        run = Run(rows, loss, plan, same_group, checkpoint, dtype, visited, *sampled, eps, given=before)
+        if not loss.bound:  # it must read the first batch
+            run = replace(run, loss=loss.bind(run.first()))
         if not whole:
             _refuse_unreachable(run.loss, eps)
-        made.append(run)
-    return made
+        runs.append(run)
+    return runs
 
 
 def _queries_only(loss: losses.Loss, embeddings: Embeddings, checkpoint: Checkpoint | None) -> bool:
@@ -558,28 +544,9 @@ def _queries_only(loss: losses.Loss, embeddings: Embeddings, checkpoint: Checkpo
     return loss.one_way(embeddings) or (checkpoint is not None and checkpoint.queries_only(loss))
 
 
-def _refuse_without_proxies(loss: losses.Loss, embeddings: Embeddings, checkpoint: Checkpoint | None) -> None:
-    """Refuse a loss of class proxies for a file of samples: its negatives are the proxies of other classes.
-
-    Embeddings in memory are compared as they are given.
-    """
-    if checkpoint is not None and embeddings.shared and loss.name in PROXY_LOSSES:
-        raise InputError(
-            f"loss {loss.name}: it compares samples with class proxies, and {checkpoint.path} has only samples; "
-            "add the proxies of the training, numpy.savez(FILE, embeddings=..., labels=..., proxies=...), or name the "
-            "checkpoint that contains them, cocos count CHECKPOINT --model file.py:build --data DATA"
-        )
-
-
-def _same_group(loss: losses.Loss, options: Sampling) -> str:
-    """Relation of two rows of one group: fixed by the loss, or else by the options."""
-    fixed = {"labels": "positive", "rows": "negative", "columns": "negative"}
-    return fixed.get(loss.matching, options["same_group"])
-
-
 def _of_scores(
-    given: Scores,
-    several: Sequence,
+    source: Scores,
+    several: Sequence[losses.Loss],
     checkpoint: Checkpoint | None,
     options: Sampling,
     eps: float | None,
@@ -587,43 +554,41 @@ def _of_scores(
     *,
     whole: bool,
 ) -> list[Run]:
-    """Prepare the runs of scores: one batch, of each query as it stands."""
+    """Prepare the runs of scores: one batch of all queries."""
     if whole:
         raise InputError("convention: the published counters read embeddings; scores are counted by `standard`")
-    plan, found = given.plan, []
-    for loss in map(losses.as_loss, several):
-        if reason := _needs_vectors(loss, given):
+    for loss in several:
+        if reason := _needs_vectors(loss, source):
             raise InputError(f"{loss.name} {reason}")
         _refuse_unreachable(loss, eps)
-        _refuse_too_large(loss, max(math.prod(batch.sizes) for batch in plan.batches), memory, whole=False)
-        found.append((loss, plan, "ignore"))
+        _refuse_too_large(loss, max(math.prod(batch.sizes) for batch in source.plan.batches), memory, whole=False)
     dtype = options["dtype"] or "float64"
-    own, beside = given.to(dtype=SCORE_TYPES[dtype]), (dtype, False, options["seed"], options["split"], eps)
-    return [Run(own, *each, checkpoint, *beside) for each in found]
+    rows = source.to(dtype=SCORE_TYPES[dtype])
+    settings = (source.plan, "ignore", checkpoint, dtype, False, options["seed"], options["split"], eps)
+    return [Run(rows, loss, *settings) for loss in several]
 
 
-def _needs_vectors(loss: losses.Loss, given: Scores) -> str:
-    """Name the input that a loss needs and scores alone lack, to end a sentence; empty where it needs none."""
+def _needs_vectors(loss: losses.Loss, source: Scores) -> str:
+    """Return the input that a loss needs and scores lack, to end a sentence; empty if it needs none."""
     if loss.reads == "embeddings" or len(loss.directions) > 1:
         return "reads embeddings, and there are scores alone"
     if loss.metric not in READ_AS_GIVEN:
         return f"reads {loss.metric.replace('_', ' ')} scores of vectors, and there are scores alone"
-    if "teacher" in loss.requires and given.reference is None and given.grade is None:
+    if "teacher" in loss.requires and source.reference is None and source.grade is None:
         if isinstance(loss, GradedList):
             return "orders candidates by their grades: add the column grade, or the array grade (queries, candidates)"
         return "reads scores of a reference or a teacher, and there are none: give reference (queries, candidates)"
-    if loss.couples == "candidate" and given.candidate_index is not None:
+    if loss.couples == "candidate" and source.candidate_index is not None:
         return "compares the queries of each candidate, and every query has a list of its own"
+    # Whether other norms change the weights.
     query, candidate = torch.tensor([1.0, 30.0]), torch.tensor([1.0, 30.0, 2.0])
-    norms = [
-        {"query_norm": each, "candidate_norm": other}
-        for each, other in ((query / query, candidate / candidate), (query, candidate / candidate), (query, candidate))
-    ]
-    with contextlib.suppress(Exception):  # code of others may not read so few
-        scores, positive = torch.tensor([[0.5, 0.4, -0.2], [0.1, 0.3, 0.2]]), torch.eye(3)[:2].bool()
-        found = [loss.weight(Pairs(scores, positive, teacher=scores, **each)) for each in norms]
-        if not all(torch.equal(each, found[0]) for each in found):
-            return "reads the norms of vectors, and there are scores alone"
+    values, positive = torch.tensor([[0.5, 0.4, -0.2], [0.1, 0.3, 0.2]]), torch.eye(3)[:2].bool()
+    pairs = Pairs(values, positive, teacher=values, query_norm=torch.ones(2), candidate_norm=torch.ones(3))
+    with contextlib.suppress(Exception):  # third-party code may not read so few rows
+        weight = loss.weight(pairs)
+        for norms in ({"query_norm": query}, {"query_norm": query, "candidate_norm": candidate}):
+            if not torch.equal(loss.weight(replace(pairs, **norms)), weight):
+                return "reads the norms of vectors, and there are scores alone"
     return ""
 
 
@@ -635,23 +600,20 @@ def _planned(
     matched: bool,
     hard: bool,
 ) -> Plan:
-    """Draw the batches for a loss, or check those that are given; `sample` is how the loss is trained.
-
-    `matched` and `hard` are options of `cocos.sampling.plan`.
-    """
-    count = options["batches"]
-    if isinstance(count, Plan):
-        for batch in count.batches:
+    """Draw the batches for a loss that is trained with `sample`, or check batches; see `cocos.sampling.plan`."""
+    batches = options["batches"]
+    if isinstance(batches, Plan | tuple):
+        plan = batches
+        if isinstance(batches, tuple):
+            plan = Plan(batches, options["sample"] or sample, max(batch.sizes[0] for batch in batches))
+        for batch in plan.batches:
             check_pairs(embeddings, batch)
-        return count
-    if isinstance(count, tuple):
-        for batch in count:
-            check_pairs(embeddings, batch)
-        return Plan(count, options["sample"] or sample, max(batch.sizes[0] for batch in count))
+        return plan
     sample = options["sample"] or ("groups" if embeddings.shared else sample)
-    drawn = {name: options[name] for name in ("batch_size", "per_group", "seed")} | {"copies": copies(options)}
+    settings = {name: options[name] for name in ("batch_size", "per_group", "seed")} | {"copies": copies(options)}
+    settings |= {"sample": sample, "batches": batches, "matched": matched, "hard": hard or not matched}
     try:
-        return draw_plan(embeddings, sample=sample, batches=count, matched=matched, hard=hard or not matched, **drawn)
+        return draw_plan(embeddings, **settings)
     except Unfit as error:
         raise Unfit(f"{checkpoint.path}: {error}" if checkpoint else str(error)) from None
 
@@ -687,39 +649,36 @@ def _of_drawn_rows(
     if isinstance(options["batches"], Plan):
         plans[()] = options["batches"], list(range(len(several)))
     for place, loss in enumerate(several if not plans else ()):
-        matching = loss.matching
-        key = (options["sample"] or loss.sample, matching in {"rows", "columns"}, matching == "columns")
+        key = (options["sample"] or loss.sample, loss.matching in {"rows", "columns"}, loss.matching == "columns")
         plans.setdefault(key, (planned(stored, loss, options), []))[1].append(place)
-    every = [batch for plan, _ in plans.values() for batch in plan.batches]
-    positive = any(NORMALISED_SIDES.get(loss.metric) for loss in several)
+    batches = [batch for plan, _ in plans.values() for batch in plan.batches]
     memory, size = machine.memory(), 0
-    for k, side in enumerate(stored.sides):
-        rows = min(side.shape[0], sum(max(batch.sizes) for batch in every))
-        size += 0 if k and stored.candidate is None else rows * side.shape[1] * (side.dtype.itemsize + DOUBLE_BYTES)
+    for side in stored.sides[: 1 if stored.shared else 2]:
+        rows = min(side.shape[0], sum(max(batch.sizes) for batch in batches))
+        size += rows * side.shape[1] * (side.dtype.itemsize + DOUBLE_BYTES)
     if memory is not None and size > memory:
         raise InputError(
-            f"{stored.name}: the rows of {len(every):,} batches take {size / 2**30:.1f} GiB with copies in float64, of "
-            f"which there are {memory / 2**30:.1f}; give fewer batches"
+            f"{stored.name}: the rows of {len(batches):,} batches take {size / 2**30:.1f} GiB with copies in float64, "
+            f"of which there are {memory / 2**30:.1f}; give fewer batches"
         )
-    embeddings, near, numbers = stored.take(every, positive=positive)
-    found, start = dict[int, Run](), 0
+    positive = any(NORMALISED_SIDES.get(loss.metric) for loss in several)
+    embeddings, renumbered, numbers = stored.take(batches, positive=positive)
+    runs, start = dict[int, Run](), 0
     for plan, places in plans.values():
-        own = replace(plan, batches=tuple(near[start : start + len(plan.batches)]))
+        part = replace(plan, batches=tuple(renumbered[start : start + len(plan.batches)]))
         start += len(plan.batches)
-        runs = prepared(embeddings, [several[place] for place in places], own)
-        found |= dict(zip(places, runs, strict=True))
-    read = {"checkpoint": checkpoint, "stored": stored, "rows": numbers}
-    return [replace(found[place], **read) for place in range(len(several))]
+        runs |= zip(places, prepared(embeddings, [several[place] for place in places], part), strict=True)
+    return [replace(runs[k], checkpoint=checkpoint, stored=stored, rows=numbers) for k in range(len(several))]
 
 
 def _refuse_too_large(loss, largest: int, memory: int | None, *, whole: bool) -> None:
-    """Refuse a batch whose whole score matrix is needed at once and does not fit in memory, in bytes; None: unknown."""
+    """Reject a batch if its whole score matrix is needed at once and exceeds the memory in bytes; None: unknown."""
     if loss.couples == "query" and not whole:
         return
-    needed = WEIGHING_ARRAYS * 8 * largest
-    why = "is counted by the published convention" if whole else "couples the queries of a batch"
+    needed = WEIGHING_ARRAYS * DOUBLE_BYTES * largest
+    reason = "is counted by the published convention" if whole else "couples the queries of a batch"
     if memory is not None and needed > memory:
         raise InputError(
-            f"{loss.name} {why}, so its {largest:,} scores must be held at once "
+            f"{loss.name} {reason}, so its {largest:,} scores must be held at once "
             f"(about {needed / 2**30:.0f} GiB, there are {memory / 2**30:.0f}); take a smaller batch size"
         )
