@@ -1,6 +1,7 @@
 """The built-in losses: one file each, found by the name of the file, the class or an alias."""
 
 import dataclasses
+import functools
 import importlib
 import pkgutil
 import re
@@ -33,10 +34,17 @@ def names() -> list[str]:
         >>> "ntxent" in cocos.losses.names()
         True
     """
-    files = [module.name for module in pkgutil.iter_modules(FOLDERS) if not module.ispkg]
+    return list(list_files(FOLDERS))
+
+
+@functools.cache
+def list_files(folders: tuple[str, ...]) -> list[str]:
+    """Return the sorted names of the files of losses in these folders."""
+    files = [module.name for module in pkgutil.iter_modules(folders) if not module.ispkg]
     return sorted(name for name in files if name not in COMMON_FILES)
 
 
+@functools.cache
 def class_in_file(file: str) -> type[Loss]:
     """Import the loss that a file defines."""
     module = importlib.import_module(f"cocos.losses.{file}")
