@@ -347,17 +347,6 @@ def test_a_device_that_is_not_there_is_named():
     assert cocos.checkpoints.encoding.device_of("auto").type == "cpu"
 
 
-def test_distances_say_what_they_hang_on():
-    generator = torch.Generator().manual_seed(4)
-    rows = torch.randn(30, 5, generator=generator, dtype=torch.float64)
-    unit = rows / rows.norm(dim=1, keepdim=True)
-    assert "norms of distances" in kinds(measures.count(Embeddings(3 * unit, 3 * unit + 0.1), "triplet_euclidean"))
-    assert "norms of distances" not in kinds(measures.count(Embeddings(unit, unit), "triplet_squared"))
-    assert "no variances" in kinds(measures.count(Embeddings(unit, unit), "hist"))
-    given = Embeddings.labelled(rows, torch.arange(30) % 3, proxies=rows[:3], proxy_variance=torch.rand(3, 5) + 0.5)
-    assert "no variances" not in kinds(measures.count(given, "hist"))
-
-
 def test_unknown_options_of_measures_are_refused(embeddings):
     for name in ("count", "decomposition", "eps_curve", "lorenz", "temperature_curve", "weight_map", "contributors"):
         measure = getattr(measures, name)

@@ -63,8 +63,8 @@ class Finding:
         """Sentence, followed by the cure if there is one.
 
         Examples:
-            >>> cocos.counting.findings.Finding("turned", "look", "arrays: transposed", "transpose them").text
-            'arrays: transposed. Transpose them.'
+            >>> cocos.counting.findings.Finding("mispaired", "stop", "pairs: mismatched", "check groups").text
+            'pairs: mismatched. Check groups.'
         """
         return f"{self.sentence.rstrip('.')}. {self.cure[:1].upper()}{self.cure[1:]}." if self.cure else self.sentence
 

@@ -26,7 +26,7 @@ def _divided(rows: Tensor, size: Tensor) -> Tensor:
 
 
 def _as_the_metric_reads(pairs: Pairs, metric: str) -> tuple[Tensor, Tensor]:
-    """Queries and candidates as the metric reads them: divided by their norms, or raw."""
+    """Return queries and candidates as the metric reads them: divided by their norms, or raw."""
     if pairs.embeddings is None:
         raise TypeError("pairs.embeddings is None: forces need the rows that were scored, as cocos.scores.pairs gives")
     query, candidate = pairs.embeddings.query, pairs.embeddings.candidate
@@ -60,7 +60,7 @@ def _slope(pairs: Pairs, metric: str) -> Tensor:
 
 
 def _sign_of_angle(query: Tensor, candidate: Tensor) -> Tensor:
-    """Sign of the sum whose size is the score of the metric `angle`, (Q, C); 0 at 0, where no gradient passes."""
+    """Return the sign of the sum with the score of the metric `angle` as its size, (Q, C); 0 at 0."""
     return (plus_turned(query) @ candidate.T).sign()
 
 
@@ -86,12 +86,12 @@ def sides(weights: Tensor, pairs: Pairs, metric: str) -> tuple[Tensor, Tensor]:
 
 
 def _components(vectors: Tensor, unit: Tensor) -> Tensor:
-    """Components of vectors along unit vectors, (N, 1)."""
+    """Return the components of vectors along unit vectors, (N, 1)."""
     return (vectors * unit).sum(dim=1, keepdim=True)
 
 
 def _raw_gradient(total: Tensor, rows: Tensor, norm: Tensor, normalised: bool, radial: Tensor | None) -> Tensor:
-    """Gradient of the raw rows from that of the rows the metric reads: Jacobian of x / |x|, plus the slope in |x|."""
+    """Return the gradient of raw rows from the gradient of normalised ones, plus the slope in the norm."""
     unit = _divided(rows, norm)
     if normalised:
         total = _divided(total - _components(total, unit) * unit, norm)
@@ -133,26 +133,18 @@ def candidate_gradient(weights: Tensor, pairs: Pairs, metric: str, radial: Tenso
 
 
 def candidate_sides(weights: Tensor, pairs: Pairs, metric: str) -> tuple[Tensor, Tensor]:
-    """Pull and push of each candidate by the queries whose positive or negative it is, (C, D) each, as `sides`.
+    """Return pull and push of each candidate by the queries of which it is a positive or negative, (C, D) each.
 
     On a class proxy they are the pull of its own samples and the push of the samples of other classes.
     Source: DeMoor & Prevost 2024, arXiv:2408.15656, Figs. 2 and 4.
-
-    Examples:
-        >>> samples, proxies = torch.tensor([[1.0, 0.0], [3.0, 4.0]]), torch.tensor([[0.0, 0.0], [3.0, 3.0]])
-        >>> given = cocos.Embeddings(samples, proxies, [0, 1], [0, 1], directions=("s2p",))
-        >>> pairs, weights = cocos.scores.pairs(given, metric="euclidean"), torch.tensor([[-1.0, 1.0], [1.0, -1.0]])
-        >>> pull, push = cocos.counting.forces.candidate_sides(weights, pairs, "euclidean")
-        >>> pull[0].tolist(), [round(each, 6) for each in push[0].tolist()]
-        ([-1.0, 0.0], [0.6, 0.8])
     """
-    pull, push = (_on_candidates(torch.where(mask, weights, 0), pairs, metric)
-                  for mask in (pairs.positive, pairs.negative))  # fmt: skip
+    masks = pairs.positive, pairs.negative
+    pull, push = (_on_candidates(torch.where(mask, weights, 0), pairs, metric) for mask in masks)
     return pull, push
 
 
 def norm_slope(loss, pairs: Pairs, side: str) -> Tensor:
-    """∂ Σ loss / ∂ norm of each row of a side (`query`, `candidate`), the scores fixed; 0 where no norm is read."""
+    """Return ∂ Σ loss / ∂ norm of each row of a side (`query`, `candidate`), the scores fixed; 0 if no norm is read."""
     norm = getattr(pairs, f"{side}_norm").detach().requires_grad_()
     with torch.enable_grad():
         total = loss(replace(pairs, **{f"{side}_norm": norm})).sum()
@@ -162,7 +154,7 @@ def norm_slope(loss, pairs: Pairs, side: str) -> Tensor:
 
 
 def _sine(query: Tensor, candidate: Tensor) -> Tensor:
-    """Sine of the angles between unit vectors, (Q, C), accurate for near duplicates too."""
+    """Return the sine of the angles between unit vectors, (Q, C), accurate for near duplicates too."""
     cosine = query @ candidate.T
     sine = ((1 - cosine) * (1 + cosine)).clamp(min=0).sqrt()
     near = (sine < SMALL_SINE).any(dim=1)
@@ -172,7 +164,7 @@ def _sine(query: Tensor, candidate: Tensor) -> Tensor:
 
 
 def _lever(pairs: Pairs, metric: str) -> Tensor:
-    """Length of ∂ score / ∂ query, (Q, C), for queries of length 1 where the metric reads their directions."""
+    """Return the length of ∂ score / ∂ query, (Q, C), for unit queries if the metric reads their directions."""
     query, candidate = _as_the_metric_reads(pairs, metric)
     if metric == "dot":
         return pairs.candidate_norm.expand(pairs.scores.shape)
@@ -198,7 +190,7 @@ def _lever(pairs: Pairs, metric: str) -> Tensor:
 
 
 def force(weights: Tensor, pairs: Pairs, metric: str) -> Tensor:
-    r"""Length of each candidate's part of the gradient of the raw query, (Q, C).
+    r"""Return the length of each candidate's part of the gradient of the raw query, (Q, C).
 
     |w| times :math:`\sin\theta / |x|` (cosine), :math:`|c|` (dot), :math:`|c| \sin\theta / |x|` (cosine_dot), 1
     (euclidean; 0 at distance 0; projection), 2d (squared_euclidean), :math:`\sin\theta / (d |x|)` (chord),
@@ -206,12 +198,12 @@ def force(weights: Tensor, pairs: Pairs, metric: str) -> Tensor:
     :math:`2 |(c - q) / \sigma^2|` (mahalanobis) or :math:`\sqrt{2 - s^2} / |x|` (angle). A weight that grows without
     bound as θ goes to 0, as with an angular margin, may have a bounded force.
     """
-    found = weights.abs() * _lever(pairs, metric)
-    return _divided(found, pairs.query_norm) if "query" in NORMALISED_SIDES.get(metric, ()) else found
+    forces = weights.abs() * _lever(pairs, metric)
+    return _divided(forces, pairs.query_norm) if "query" in NORMALISED_SIDES.get(metric, ()) else forces
 
 
 def force_share(weights: Tensor, unit: Tensor, pairs: Pairs, metric: str) -> Tensor:
-    r"""Share of a candidate by force, (Q, C): its share by weight times its lever, as a part of the longest one.
+    r"""Return shares by force, (Q, C): the share by weight times the lever, as a part of the longest one.
 
     The longest lever is 1 for `cosine` and `euclidean`, and 2 for `squared_chord`: there the share is
     :math:`|w| \sin\theta`, |w|, and again :math:`|w| \sin\theta` over the unit of the loss. It is the largest norm of a
@@ -228,9 +220,9 @@ def force_share(weights: Tensor, unit: Tensor, pairs: Pairs, metric: str) -> Ten
     return weights.abs() / unit * lever
 
 
-def _ratio(some: Tensor, whole: Tensor) -> Tensor:
-    """Divide parts by their whole; NaN where it is 0."""
-    return torch.where(whole > 0, some / torch.where(whole > 0, whole, 1), torch.nan)
+def _ratio(part: Tensor, whole: Tensor) -> Tensor:
+    """Divide parts by their whole; NaN if it is 0."""
+    return torch.where(whole > 0, part / torch.where(whole > 0, whole, 1), torch.nan)
 
 
 def _hardest(sizes: Tensor, pairs: Pairs) -> tuple[Tensor, Tensor, Tensor]:
@@ -240,12 +232,12 @@ def _hardest(sizes: Tensor, pairs: Pairs) -> tuple[Tensor, Tensor, Tensor]:
     """
     sizes = torch.where(pairs.negative, sizes, 0)
     largest = sizes.amax(dim=1, keepdim=True)
-    ranked = pairs.scores.masked_fill(~pairs.negative, -torch.inf)
-    score, place = ranked.masked_fill(sizes < largest, -torch.inf).max(dim=1, keepdim=True)
-    rank = (1 + (ranked > score).sum(dim=1)).to(sizes.dtype)
+    scores = pairs.scores.masked_fill(~pairs.negative, -torch.inf)
+    score, column = scores.masked_fill(sizes < largest, -torch.inf).max(dim=1, keepdim=True)
+    rank = (1 + (scores > score).sum(dim=1)).to(sizes.dtype)
     share = 1 / _divided(sizes, largest[:, 0]).sum(dim=1)  # first by the largest: the sum of tiny sizes underflows
-    some = largest[:, 0] > 0
-    return torch.where(some, share, torch.nan), torch.where(some, rank, torch.nan), place
+    pushed = largest[:, 0] > 0
+    return torch.where(pushed, share, torch.nan), torch.where(pushed, rank, torch.nan), column
 
 
 def per_query(weights: Tensor, pairs: Pairs, metric: str, radial: Tensor | None = None) -> dict[str, Tensor]:
@@ -267,13 +259,14 @@ def per_query(weights: Tensor, pairs: Pairs, metric: str, radial: Tensor | None 
       part of the sum of \|w\|.
     """
     pushed = weights.clamp(min=0)
-    share, rank, place = _hardest(pushed, pairs)
+    share, rank, column = _hardest(pushed, pairs)
     share_force, rank_force, _ = _hardest(force(pushed, pairs, metric), pairs)
     pulling, pushing = (torch.where(mask, weights, 0) for mask in (pairs.positive, pairs.negative))
-    alone = torch.zeros_like(weights).scatter(1, place, pushing.gather(1, place))
+    alone = torch.zeros_like(weights).scatter(1, column, pushing.gather(1, column))
     pull, push, hardest = _weighted_slopes(torch.stack([pulling, pushing, alone], dim=1), pairs, metric).unbind(dim=1)
-    push_norm = length(push)
-    found = {
+    push_norm, total = length(push), (pulling.abs() + pushing.abs()).sum(dim=1)
+    opposed = {"pushed_positives": pulling.clamp(min=0), "pulled_negatives": (-pushing).clamp(min=0)}
+    return {
         **parts(pull, push, pairs, metric, radial),
         "mass_ratio": _ratio(pushing.sum(dim=1), pulling.sum(dim=1).abs()),
         "hardest_share": share,
@@ -281,20 +274,21 @@ def per_query(weights: Tensor, pairs: Pairs, metric: str, radial: Tensor | None 
         "hardest_projection": _ratio(_components(hardest, _divided(push, push_norm))[:, 0], push_norm),
         "hardest_rank": rank,
         "hardest_rank_force": rank_force,
+        **{name: (part > 0).sum(dim=1) for name, part in opposed.items()},
+        **{f"{name}_part": _ratio(part.sum(dim=1), total) for name, part in opposed.items()},
     }
-    return found | _count_opposed(pulling, pushing)
 
 
 def parts(
     pull: Tensor, push: Tensor, pairs: Pairs, metric: str, radial: Tensor | None = None, side: str = "query"
 ) -> dict[str, Tensor]:
-    """Take the gradient of each row of a side (`query`, `candidate`) apart, (rows,) each: see `per_query`."""
+    """Decompose the gradient of each row of a side (`query`, `candidate`), (rows,) each: see `per_query`."""
     rows, norm = getattr(pairs.embeddings, side), getattr(pairs, f"{side}_norm")
     normalised = side in NORMALISED_SIDES.get(metric, ())
     net = pull + push
     pull_norm, push_norm, net_norm = length(pull), length(push), length(net)
     angle = _components(_divided(pull, pull_norm), _divided(push, push_norm))[:, 0].clamp(-1, 1)
-    found = {
+    values = {
         "pull_norm": pull_norm,
         "push_norm": push_norm,
         "net_norm": net_norm,
@@ -304,18 +298,9 @@ def parts(
     }
     if normalised:
         unit = _divided(rows, norm)
-        found["tangential_norm"] = length(net - _components(net, unit) * unit)
+        values["tangential_norm"] = length(net - _components(net, unit) * unit)
         for name, vector, size in (("", net, net_norm), ("_pull", pull, pull_norm), ("_push", push, push_norm)):
-            found[f"radial_fraction{name}"] = _ratio(_components(vector, unit)[:, 0].abs(), size).clamp(max=1)
+            values[f"radial_fraction{name}"] = _ratio(_components(vector, unit)[:, 0].abs(), size).clamp(max=1)
     if radial is not None:
-        found["radial"] = radial
-    return found
-
-
-def _count_opposed(pulling: Tensor, pushing: Tensor) -> dict[str, Tensor]:
-    """Count pushed positives and pulled negatives of each query, and their part of the sum of |w|, (Q,) each."""
-    found, total = {}, (pulling.abs() + pushing.abs()).sum(dim=1)
-    for name, part in (("pushed_positives", pulling.clamp(min=0)), ("pulled_negatives", (-pushing).clamp(min=0))):
-        found[name] = (part > 0).sum(dim=1)
-        found[f"{name}_part"] = _ratio(part.sum(dim=1), total)
-    return found
+        values["radial"] = radial
+    return values

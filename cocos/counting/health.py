@@ -28,7 +28,6 @@ FELT_QUERIES = 64  # queries of the first batch whose pull and push are summed
 FELT_CANDIDATES = 4096  # candidates of the first batch that take part in the sums
 LEAST_PAIRED = 20  # fewest queries with a mean rank that is compared with chance
 RESOLVED_DEVIATIONS = 2.0  # standard deviations within which a mean rank counts as chance
-SPLIT_COLUMNS = 16  # columns with lengths that are computed at once
 OUTLIERS = 0.01  # largest part of the rows of a collapsed side that may be elsewhere
 # Largest distance from one point, relative to the length of a row, that a forward pass in float32 may leave. Cosines of
 # such rows differ from 1 by less than 1e-8 and are exactly 1 in float32; differences of rows keep more digits.
@@ -223,33 +222,16 @@ def pairing(embeddings: Embeddings, metric: str = "cosine") -> dict[str, float |
 
 
 def mispaired(embeddings: Embeddings, metric: str) -> list[Finding]:
-    """Find sides with rows that do not match, or transposed arrays."""
-    made, pairs = [], pairing(embeddings, metric)
-    if pairs["at_chance"]:
-        sentence = (
-            f"pairs: mismatched, {100 * pairs['negatives_above']:.0f} % of negatives score above the positive (chance: "
-            f"50 %), R@1 {100 * pairs['nearest']:.1f} % of {pairs['pairing_queries']} queries, alignment "
-            f"{alignment(embeddings)['alignment']:.2f}"
-        )
-        cure = "check row order and groups, or whether the model is trained"
-        made.append(Finding("mispaired", "stop", sentence, cure))
-    if all(_is_transposed(side.rows) for side in embeddings.sides):
-        rows, width = embeddings.query.shape
-        sentence = "arrays: transposed, columns have unit norm and rows do not"
-        made.append(Finding("turned", "look", sentence, f"transpose them if they are {width} items of {rows} numbers"))
-    return made
-
-
-def _has_unit_norms(rows: Tensor) -> bool:
-    """Return whether all rows have length 1."""
-    return not bool(((length(rows.double()) - 1).abs() > UNIT_NORM_TOLERANCE).any())
-
-
-def _is_transposed(rows: Tensor) -> bool:
-    """Return whether the columns have length 1, and the rows do not."""
-    if len(rows) < 2 or rows.shape[1] < 2 or _has_unit_norms(rows[:SPREAD_ROWS]):
-        return False
-    return all(_has_unit_norms(columns.T) for columns in rows.split(SPLIT_COLUMNS, dim=1))  # the first few decide
+    """Find sides with rows that do not match."""
+    pairs = pairing(embeddings, metric)
+    if not pairs["at_chance"]:
+        return []
+    sentence = (
+        f"pairs: mismatched, {100 * pairs['negatives_above']:.0f} % of negatives score above the positive (chance: "
+        f"50 %), R@1 {100 * pairs['nearest']:.1f} % of {pairs['pairing_queries']} queries, alignment "
+        f"{alignment(embeddings)['alignment']:.2f}"
+    )
+    return [Finding("mispaired", "stop", sentence, "check row order and groups, or whether the model is trained")]
 
 
 def side(rows: Tensor, metric: str, which: str, norms: Tensor, projections: Tensor) -> dict[str, float | int | bool]:
@@ -298,31 +280,12 @@ def side(rows: Tensor, metric: str, which: str, norms: Tensor, projections: Tens
     }
 
 
-def lengths(embeddings: Embeddings, metric: str) -> list[Finding]:
-    """Find the norms and variances that distances depend on and cosines do not."""
-    if metric not in LENGTH_METRICS:
-        return []
-    made, (low, high) = [], _norm_range(embeddings)
-    if high - low > UNIT_NORM_TOLERANCE or abs(high - 1) > UNIT_NORM_TOLERANCE:
-        sentence = f"distances: between embeddings with norms {low:.3g} to {high:.3g}"
-        cure = "normalise them first if the loss is trained on unit vectors"
-        made.append(Finding("norms of distances", "note", sentence, cure))
-    if metric == "mahalanobis" and embeddings.candidate_variance is None:
-        sentence = "variances: none given, so each candidate has variance 1 (proxy_variance in the file sets them)"
-        made.append(Finding("no variances", "note", sentence))
-    return made
-
-
-def _norm_range(embeddings: Embeddings) -> tuple[float, float]:
-    """Return the smallest and the largest norm of a row."""
-    return min(norms.min().item() for norms in embeddings.norms), max(norms.max().item() for norms in embeddings.norms)
-
-
 def norms(embeddings: Embeddings, loss: Loss) -> list[Finding]:
     """Find norms that are not 1, for a third-party loss that reads inner products."""
     if loss.reads != "embeddings" or loss.metric != "dot":
         return []
-    low, high = _norm_range(embeddings)
+    low = min(norms.min().item() for norms in embeddings.norms)
+    high = max(norms.max().item() for norms in embeddings.norms)
     if high - low <= UNIT_NORM_TOLERANCE and abs(high - 1) <= UNIT_NORM_TOLERANCE:
         return []
     sentence = f"embeddings: norms {low:.3g} to {high:.3g}, and {loss.name} reads raw inner products"

@@ -35,7 +35,7 @@ class Number:
 
     Examples:
         >>> cocos.statistics.BATCH_NUMBERS["idle"].about
-        ('queries without any contributing negative (C^0)', 'queries')
+        ('queries without a contributing negative (C^0)', 'queries')
     """
 
     name: str = ""  # in a Dataset and in a JSON document; empty: as the statistic

@@ -95,8 +95,7 @@ class TrainingSet:
         >>> from cocos.data import Side, TrainingSet
         >>> query = Side(("a cat", "a dog"), "text", torch.tensor([0, 1]))
         >>> candidate = Side(("it purrs", "it barks", "it meows"), "text", torch.tensor([0, 1, 0]))
-        >>> animals = TrainingSet(query, candidate, "animals", "train")
-        >>> animals.texts("c2q")[0](1)
+        >>> TrainingSet(query, candidate, "animals", "train").texts("c2q")[0](1)
         'it barks'
     """
 

@@ -105,7 +105,6 @@ class Run:
             *health.norms(self.embeddings, self.loss),
             *self.embeddings.notes,
             *self.plan.notes,
-            *health.lengths(self.embeddings, self.loss.metric),
             *self.loss.notes,
             *health.grades(self.embeddings, self.loss),
         )
