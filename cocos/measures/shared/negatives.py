@@ -1,7 +1,7 @@
 """Numbers of the negatives of each query, as one function of their weights, over the training batches.
 
-Where a loss allows it (`Lines.reads`), the scores are visited line by line and never stored; the weights of any other
-loss are taken block by block. The function gets the same from both: `OfLines` or `OfPairs`.
+If a loss allows it (`Lines.reads`), the scores are visited line by line and never stored; the weights of any other loss
+are computed block by block. The function receives `OfLines` or `OfPairs`, with the same methods.
 """
 
 from collections.abc import Callable, Iterator
@@ -19,7 +19,6 @@ from cocos.engine.tiles import Tally, Tile
 from cocos.engine.view import View
 from cocos.measures.shared.prepared import Run, passes
 
-# Refusal of a loss without shares.
 NO_SHARES = "{}: the natural unit of this loss is not known, so that no share is above an eps; give it, -p unit="
 
 
@@ -87,14 +86,14 @@ def numbers(
 
     Args:
         run: prepared with `visits=Lines.reads`.
-        of: the function; what is 1 along the first axis is a part of a sum, and yielded as it is.
-        names: of what the function returns.
-        report: called with what is done, and all.
+        of: the function; a tensor with one entry along the first axis is part of a sum, and yielded unchanged.
+        names: of the values that the function returns.
+        report: called with (done, in all).
     """
     if run.visited:
-        found = passes(run, lambda view: [[_Reader(Lines(view, run.loss), of, names)]], report, lines=Lines.tile)
-        for directions, _, (values,) in found:
-            yield from zip(directions, values, strict=True)
+        views = passes(run, lambda view: [[_Reader(Lines(view, run.loss), of, names)]], report, lines=Lines.tile)
+        for directions, _, (numbers_by_side,) in views:
+            yield from zip(directions, numbers_by_side, strict=True)
         return
     for done, batch in enumerate(run.plan.batches):
         for (name, _, _), (_, blocks) in zip(run.sides, run.sided(batch, whole=False), strict=True):
@@ -120,17 +119,17 @@ class _Reader:
     def see(self, state: Tally, tile: Tile) -> None:
         """Add one tile."""
         for side, where, weights, factor in self.lines.weighed(tile):
-            found = self.of(OfLines(weights, factor, self.number[side][where]))
+            numbers = self.of(OfLines(weights, factor, self.number[side][where]))
             places = torch.arange(where.start, where.stop, device=weights.device)
-            for name, values in zip(("places", *self.names), (places, *found), strict=True):
+            for name, values in zip(("places", *self.names), (places, *numbers), strict=True):
                 state.lists[f"{name}{side}"].append(values)
 
     def done(self, state: Tally) -> list[dict[str, Tensor]]:
         """Return the numbers of each direction, in the order of the batches."""
-        made = []
+        by_side = []
         for side in self.lines.view.directions:
             order = torch.cat(state.lists[f"places{side}"]).argsort()
-            own = {name: torch.cat(state.lists[f"{name}{side}"]) for name in self.names}
+            numbers = {name: torch.cat(state.lists[f"{name}{side}"]) for name in self.names}
             unsorted = self.lines.view.sides[side].unsorted
-            made.append({k: unsorted(v[order]) if len(v) == len(order) else v for k, v in own.items()})
-        return made
+            by_side.append({k: unsorted(v[order]) if len(v) == len(order) else v for k, v in numbers.items()})
+        return by_side

@@ -19,14 +19,13 @@ from cocos.engine import readers
 from cocos.measures.shared import retrieval
 from cocos.measures.shared.prepared import embedded, loss_for
 
-# Percentiles over queries: the band of Veit & Wilber 2020, arXiv:2011.08824, and its median.
-QUERY_PERCENTILES = (5, 50, 95)
+QUERY_PERCENTILES = (5, 50, 95)  # the band of Veit & Wilber 2020, arXiv:2011.08824, and its median
 NO_POSITIVE = "no query has any positive: there is nothing to retrieve"
 
 
 @dataclass(frozen=True, eq=False)
 class Asked:
-    """Some queries, rows of `index`, of every direction in `sides`, against all candidates."""
+    """Queries, rows of `index`, of every direction in `sides`, against all candidates."""
 
     sides: dict[str, Embeddings]
     index: dict[str, Tensor]
@@ -34,27 +33,27 @@ class Asked:
     attrs: dict
 
     def view(self, name: str) -> engine.View:
-        """The scores of the queries of a direction, in float64."""
+        """Return the scores of the queries of a direction, in float64."""
         side = self.sides[name]
         everything = torch.arange(len(side.candidate), device=side.candidate.device)
         batch = Batch(self.index[name], everything, paired=False)
         return engine.view(side, batch, metric=self.metric, product="float64")
 
     def whole(self, *, matched: bool = False) -> engine.View:
-        """All pairs, asked in the first direction; `matched` leaves out the queries that have no positive.
+        """Return the scores of all pairs, of the first direction; `matched` leaves out queries without a positive.
 
         Raises:
             InputError: no query has a positive.
         """
         side = next(iter(self.sides.values()))
-        rows, columns = (torch.arange(len(each), device=each.device) for each in (side.query, side.candidate))
+        rows, columns = (torch.arange(len(values), device=values.device) for values in (side.query, side.candidate))
         if matched and not len(rows := with_positives(side, rows)):
             raise InputError(NO_POSITIVE)
         return engine.view(side, Batch(rows, columns, paired=False), metric=self.metric)
 
 
 def with_positives(embeddings: Embeddings, rows: Tensor) -> Tensor:
-    """Keep those of some rows of the queries that have a positive in the set.
+    """Keep the rows of queries with a positive in the set.
 
     Examples:
         >>> labelled = cocos.Embeddings.labelled(torch.eye(3), [5, 7, 5])
@@ -79,8 +78,8 @@ def asked(
     Args:
         embeddings: embeddings, or a checkpoint.
         loss: a loss, or its name: its metric is taken; None: cosines.
-        one: only one direction is asked for.
-        direction: which; None: the first one.
+        one: read only one direction.
+        direction: this direction; None: the first one.
         **asking: see `Queries`; `queries` may be their rows.
     """
     queries, seed, split = asking["queries"], asking["seed"], asking["split"]
@@ -112,26 +111,27 @@ def asked(
         elif queries is None or queries >= number:
             index[name] = torch.arange(number)
         else:  # on the CPU, so that a seed means the same everywhere
-            drawn = torch.randperm(number, generator=torch.Generator().manual_seed(seed))
-            index[name] = drawn[:queries].sort().values
-    where = embeddings.query.device
-    attrs["device"] = where.type
-    return Asked(sides, {name: each.to(where) for name, each in index.items()}, metric, attrs)
+            order = torch.randperm(number, generator=torch.Generator().manual_seed(seed))
+            index[name] = order[:queries].sort().values
+    device = embeddings.query.device
+    attrs["device"] = device.type
+    return Asked(sides, {name: rows.to(device) for name, rows in index.items()}, metric, attrs)
 
 
 def _checked_queries(queries: Sequence[int], number: int, name: str) -> Tensor:
-    given = list(queries)
-    if not given or not all(isinstance(row, Integral) and not isinstance(row, bool) for row in given):
-        raise InputError(f"queries: {given}, expected an integer, or rows of queries")
-    if wrong := [row for row in given if not 0 <= row < number]:
+    """Check the rows of queries, and return them, (n,)."""
+    index = list(queries)
+    if not index or not all(isinstance(row, Integral) and not isinstance(row, bool) for row in index):
+        raise InputError(f"queries: {index}, expected an integer, or rows of queries")
+    if wrong := [row for row in index if not 0 <= row < number]:
         raise InputError(f"queries: {rows(wrong)}, expected rows from 0 to {number - 1} of {name}")
-    if len(set(given)) < len(given):
-        raise InputError(f"queries: {given}, expected each row once")
-    return torch.tensor(given)
+    if len(set(index)) < len(index):
+        raise InputError(f"queries: {index}, expected each row once")
+    return torch.tensor(index)
 
 
 def steps(curve: readers.PrecisionRecallCurve) -> tuple[Tensor, Tensor, Tensor]:
-    """Where recall grows: score, positive pairs and negative pairs at or above it, (S,), from the highest score on."""
-    found = torch.searchsorted(-curve.score, retrieval.TIED_SCORES - curve.score, right=True)
-    last = torch.cat([found[1:] != found[:-1], found.new_ones(min(1, len(found)), dtype=torch.bool)])
-    return curve.score[last], found[last], curve.negatives[last]
+    """Return the steps of recall: score, positive and negative pairs at or above it, (S,), by falling score."""
+    positives = torch.searchsorted(-curve.score, retrieval.TIED_SCORES - curve.score, right=True)
+    last = torch.cat([positives[1:] != positives[:-1], positives.new_ones(min(1, len(positives)), dtype=torch.bool)])
+    return curve.score[last], positives[last], curve.negatives[last]

@@ -1,7 +1,7 @@
 """Retrieval metrics: plain functions of the ranks of positives. Fractions are in percent, 0 to 100.
 
 A negative that ties with a positive ranks above it, so embeddings that are all the same score R@1 = 0, not 100. The
-positives of one query are ordered by score, and never compete: the rank of its m-th best positive is m plus the number
+positives of a query are ordered by score, and do not compete: the rank of its m-th best positive is m plus the number
 of negatives at or above it. Queries without any positive take no part.
 """
 
@@ -24,26 +24,17 @@ from cocos.engine.readers.curves import PrecisionRecall
 from cocos.engine.readers.ranks import PositiveRanks, Ranks
 
 TIES = "a negative that ties with a positive stands above it"
-# Cut-offs of the average recall and of rsum.
-RECALLS = (1, 5, 10)
-# Largest difference of two scores that tie.
-TIED_SCORES = 1e-12
-# Bytes of candidates in float32 that are read from a disk and ranked together.
-SECTION_BYTES = 2**26
-# Distances to centres that are computed at once: 8 MiB in float32.
-DISTANCE_BLOCK = 2**21
-# Centres whose distances are computed together when a start is drawn.
-CENTRE_COLUMNS = 64
-# Centres up to which a start draws one after the other.
-SINGLE_DRAWS = 512
-# Maximum number of iterations of k-means; most sets need 10 to 40.
-ITERATIONS = 100
-# Iterations of k-means that must fit the budget; otherwise classes are drawn.
-FEWEST_ITERATIONS = 5
-# Multiplications that k-means may take: 40 seconds of one core, with SciPy's search for the nearest centre.
-BUDGET = 2**40
+RECALLS = (1, 5, 10)  # cut-offs of the average recall and of rsum
+TIED_SCORES = 1e-12  # largest difference of two scores that tie
+SECTION_BYTES = 2**26  # of candidates in float32 that are read from a disk and ranked together
+DISTANCE_BLOCK = 2**21  # distances to centres that are computed at once: 8 MiB in float32
+CENTRE_COLUMNS = 64  # centres with distances computed together when a start is drawn
+SINGLE_DRAWS = 512  # centres up to which a start draws one after the other
+ITERATIONS = 100  # most iterations of k-means; most sets need 10 to 40
+FEWEST_ITERATIONS = 5  # of k-means that must fit the budget; otherwise classes are drawn
+BUDGET = 2**40  # multiplications of k-means: 40 seconds of one core, with SciPy's search for the nearest centre
 
-# Long name and units of the metrics and of the sizes beside them.
+# Long name and units of metrics and sizes.
 METRIC_LABELS = {
     "queries": ("queries with a positive", "queries"),
     "candidates": ("ranked candidates", "candidates"),
@@ -73,7 +64,7 @@ METRIC_LABELS = {
 
 
 def check(ks: Iterable[int]) -> tuple[int, ...]:
-    """Cut-offs in ascending order, each once."""
+    """Check cut-offs, and return them in ascending order, each once."""
     ks = tuple(ks)
     for k in ks:
         if not isinstance(k, Integral) or isinstance(k, bool) or k < 1:
@@ -84,7 +75,7 @@ def check(ks: Iterable[int]) -> tuple[int, ...]:
 
 
 def label(name: str) -> tuple[str, str]:
-    """Long name and units of a metric, like `R@5`.
+    """Return the long name and units of a metric, like `R@5`.
 
     Examples:
         >>> from cocos.measures.shared import retrieval
@@ -97,11 +88,11 @@ def label(name: str) -> tuple[str, str]:
 
 
 def metrics(ranked: PositiveRanks, ks: Iterable[int] = (1, 5, 10)) -> dict[str, float]:
-    r"""Metrics of one direction, in percent save the two ranks, over the queries that have a positive.
+    r"""Return the metrics of one direction, in percent except the two ranks, over the queries with a positive.
 
     With :math:`r_m` the rank of the m-th best of the R positives of a query:
 
-    - `R@k`: part of the queries with a positive among the first k, :math:`r_1 \le k`.
+    - `R@k`: fraction of the queries with a positive among the first k, :math:`r_1 \le k`.
     - `average_recall`: mean of R@1, R@5 and R@10.
     - `median_rank`, `mean_rank`: of the best positive, from 1. VSE++ prints the median rounded down.
     - `MRR`: mean of :math:`1 / r_1`.
@@ -109,8 +100,8 @@ def metrics(ranked: PositiveRanks, ks: Iterable[int] = (1, 5, 10)) -> dict[str, 
     - `mAP@k`: mean of :math:`\frac1{\min(k, R)} \sum_{r_m \le k} m / r_m`. The published code of Bleeker & de Rijke
       2022 divides by the positives found among the first k instead, which gives 1 to a single hit at rank 1.
     - `mAP@R`: mean of :math:`\frac1R \sum_{r_m \le R} m / r_m`.
-    - `R-precision`: mean part of the first R that are positive.
-    - `tied`: part of the queries whose best positive ties with a negative.
+    - `R-precision`: mean fraction of the first R that are positive.
+    - `tied`: fraction of the queries with a negative that ties with the best positive.
 
     Raises:
         InputError: no query has a positive, or a cut-off is not an integer of at least 1.
@@ -150,13 +141,9 @@ def metrics(ranked: PositiveRanks, ks: Iterable[int] = (1, 5, 10)) -> dict[str, 
 
 
 def ranked(embeddings: Embeddings, metric: str, dtype: str, progress: Progress | None = None) -> list:
-    """Ranks of the positives of the whole set, of each direction, and its curve of precision and recall, in one pass.
+    """Rank the positives of the whole set in each direction, and return its precision-recall curve, in one pass.
 
-    Args:
-        embeddings: the whole set.
-        metric: of the scores.
-        dtype: of the products that are decided in float64 where it is close.
-        progress: called with the name of the work.
+    `dtype` is that of the products; close scores are decided in float64.
     """
     readers = [Ranks(), PrecisionRecall()]
     return engine.run(
@@ -167,16 +154,16 @@ def ranked(embeddings: Embeddings, metric: str, dtype: str, progress: Progress |
 def rank_on_disk(
     stored: Stored, side: int, index: Tensor, metric: str, report: Callable[[int, int], None] | None = None
 ) -> PositiveRanks:
-    """Rank the positives of some queries among all candidates, which are read section by section.
+    """Rank the positives of queries among all candidates, which are read section by section.
 
-    All positives are candidates of every section; the ranks among them alone are counted once.
+    All positives are candidates of every section; ranks among positives are counted once.
 
     Args:
         stored: the set on a disk.
         side: of the queries: 0, or 1 for the candidates.
         index: (n,) rows of the queries, ascending; each has a positive.
         metric: of the scores.
-        report: called with the sections done, and their number.
+        report: called with (done, in all) candidates.
     """
     positive = bool(NORMALISED_SIDES.get(metric))
     number, width = stored.sides[1 - side].shape
@@ -213,47 +200,46 @@ def rank_on_disk(
 
 
 def variables(
-    directions: Sequence[str], found: Iterable[PositiveRanks], curve=None, ks: Iterable[int] = RECALLS
+    directions: Sequence[str], ranks: Iterable[PositiveRanks], curve=None, ks: Iterable[int] = RECALLS
 ) -> dict[str, tuple]:
-    """Label the metrics of each direction, (direction,), and those of the whole set, as a Dataset takes them."""
-    metrics_of = {name: metrics(each, ks) for name, each in zip(directions, found, strict=True)}
-    first, *second = metrics_of.values()
-    made: dict[str, tuple] = {name: ("direction", [each[name] for each in metrics_of.values()]) for name in first}
+    """Return the variables of a Dataset: metrics of each direction, (direction,), and of the whole set."""
+    by_direction = [metrics(side, ks) for _, side in zip(directions, ranks, strict=True)]
+    first, *second = by_direction
+    variables: dict[str, tuple] = {name: ("direction", [side[name] for side in by_direction]) for name in first}
     if curve is not None:
-        made["PR-AUC"] = ((), average_precision(curve.score, curve.negatives))
+        variables["PR-AUC"] = ((), average_precision(curve.score, curve.negatives))
     if second:
-        made["rsum"] = ((), rsum(first, second[0]))
-    return {name: (*about, *label(name)) for name, about in made.items()}
+        variables["rsum"] = ((), rsum(first, second[0]))
+    return {name: (*variable, *label(name)) for name, variable in variables.items()}
 
 
 def best_ranks(number: int, asking: Tensor, ranked: PositiveRanks) -> Tensor:
-    """Rank of the best positive of each of some rows, (number,) float64; NaN for a row that has none or does not ask.
+    """Return the rank of the best positive of each row, (number,) float64; NaN for other rows.
 
     Args:
-        number: of rows.
-        asking: (n,) rows that ask.
-        ranked: the ranks, whose queries are places among these.
+        number: number of rows.
+        asking: (n,) rows that are queries.
+        ranked: the ranks; their queries are places among these.
     """
-    found = torch.full((number,), torch.inf, dtype=torch.float64, device=ranked.query.device)
+    best = torch.full((number,), torch.inf, dtype=torch.float64, device=ranked.query.device)
     rank = (1 + ranked.above + ranked.ties).double()
-    found = found.scatter_reduce(0, asking.to(ranked.query.device)[ranked.query], rank, "amin")
-    return torch.where(found.isinf(), torch.nan, found).cpu()
+    best = best.scatter_reduce(0, asking.to(ranked.query.device)[ranked.query], rank, "amin")
+    return torch.where(best.isinf(), torch.nan, best).cpu()
 
 
 def rsum(first: dict[str, float], second: dict[str, float]) -> float:
-    """Sum of R@1, R@5 and R@10 of both directions, 0 to 600, from their `metrics`."""
+    """Return the sum of R@1, R@5 and R@10 of both directions, 0 to 600, from their `metrics`."""
     return len(RECALLS) * (first["average_recall"] + second["average_recall"])
 
 
 def average_precision(score: Tensor, negatives: Tensor) -> float:
-    r"""PR-AUC of one threshold for all queries, in percent: average precision over all query-candidate pairs.
+    r"""Return the PR-AUC of one threshold for all queries, in percent: average precision over all pairs.
 
     .. math:: \sum_i (R_i - R_{i-1}) P_i
 
-    over the thresholds i where recall R grows, P the precision there; no interpolation. At a threshold all pairs that
-    tie are in. It needs a score that means the same for every query; the rank metrics do not. The paper does not say
-    which area it prints: the trapezoids between the points of the curve have another one, by a few hundredths of a
-    point on sets of some hundred queries (67.56 for 67.60).
+    over the thresholds i at which recall R grows, with precision P and without interpolation. Pairs that tie have one
+    threshold. It requires comparable scores of all queries; the rank metrics do not. The area by trapezoids differs by
+    a few hundredths of a point on sets of some hundred queries (67.56, not 67.60); the paper does not define it.
 
     Args:
         score: (P,) float64 of all positive pairs, descending.
@@ -261,12 +247,12 @@ def average_precision(score: Tensor, negatives: Tensor) -> float:
 
     Source: Veit & Wilber 2020, arXiv:2011.08824, table 1.
     """
-    found = torch.searchsorted(-score, TIED_SCORES - score, right=True)
-    return 100 * float((found / (found + negatives).double()).mean())
+    positives = torch.searchsorted(-score, TIED_SCORES - score, right=True)
+    return 100 * float((positives / (positives + negatives).double()).mean())
 
 
 def kmeans_plus_plus(vectors: Tensor, number: int, seed: int = 0) -> Tensor:
-    """Rows to start k-means from, (number, D): each is drawn by its squared distance to those before it.
+    """Draw rows to start k-means from, (number, D), each by its squared distance to the rows before it.
 
     Beyond `SINGLE_DRAWS` centres several are drawn together, evenly over the same distribution, so that the start
     costs no more than one iteration.
@@ -292,11 +278,10 @@ def kmeans_plus_plus(vectors: Tensor, number: int, seed: int = 0) -> Tensor:
 
 
 def kmeans(vectors: Tensor, centres: Tensor, iterations: int = ITERATIONS) -> tuple[Tensor, int]:
-    """Cluster of each row, (N,), by Lloyd's iterations from (K, D) centres; and how many rows changed theirs at last.
+    """Return the cluster of each row, (N,), by Lloyd's iterations from (K, D) centres, and the number of last changes.
 
-    They end when less than one row in a thousand changes. An empty cluster stays where it is. The nearest centre is
-    found by SciPy's vector quantisation, a part of the rows at a time: the same clusters as `scipy.cluster.vq.kmeans2`
-    finds from this start, without its matrix of all distances.
+    They end when less than one row in a thousand changes. An empty cluster keeps its centre. The clusters are the
+    result of `scipy.cluster.vq.kmeans2` from this start, without its matrix of all distances.
     """
     from scipy.cluster.vq import vq  # half a second, which only labelled sets need
 
@@ -309,31 +294,30 @@ def kmeans(vectors: Tensor, centres: Tensor, iterations: int = ITERATIONS) -> tu
         if 1000 * moved < len(rows):
             break
         order = labels.argsort(kind="stable")
-        own, first = np.unique(labels[order], return_index=True)
+        clusters, first = np.unique(labels[order], return_index=True)
         total = np.add.reduceat(rows[order], first, axis=0, dtype=np.float64)
         places = places.copy()
-        places[own] = total / np.diff(first, append=len(rows))[:, None]
+        places[clusters] = total / np.diff(first, append=len(rows))[:, None]
     return torch.from_numpy(labels).to(vectors.device), moved
 
 
 def clustered(vectors: Tensor, labels: Tensor, seed: int = 0) -> tuple[float, str]:
-    """NMI of classes, (N,), and equally many k-means clusters, in percent; and a note if its cost was bounded.
+    """Return the NMI of classes, (N,), and as many k-means clusters, in percent, and a note if its cost was bounded.
 
     All iterations and the start together cost at most `BUDGET`. If fewer than `FEWEST_ITERATIONS` fit, classes are
     drawn by the seed, with all of their rows, until they do.
     """
-    known, own, number = labels.unique(return_inverse=True, return_counts=True)
-    classes, samples, width, note = len(known), len(labels), vectors.shape[1], ""
+    ids, places, number = labels.unique(return_inverse=True, return_counts=True)
+    classes, samples, width, note = len(ids), len(labels), vectors.shape[1], ""
     order = torch.randperm(classes, generator=torch.Generator().manual_seed(seed)).to(labels.device)
     cost = number[order].cumsum(0) * torch.arange(1, classes + 1, device=labels.device) * width
-    kept = max(2, int((cost * (FEWEST_ITERATIONS + 1) <= BUDGET).sum()))
-    if kept < classes:
-        inside = torch.isin(own, order[:kept])
+    affordable = max(2, int((cost * (FEWEST_ITERATIONS + 1) <= BUDGET).sum()))
+    if affordable < classes:
+        inside = torch.isin(places, order[:affordable])
         vectors, labels = vectors[inside], labels[inside]
-        note = (
-            f"NMI: of {kept:,} of the {classes:,} classes, drawn by the seed ({len(labels):,} of {samples:,} samples)"
-        )
-        classes = kept
+        drawn = f"{affordable:,} of the {classes:,} classes"
+        note = f"NMI: of {drawn}, drawn by the seed ({len(labels):,} of {samples:,} samples)"
+        classes = affordable
     most = min(ITERATIONS, max(FEWEST_ITERATIONS, BUDGET // (len(labels) * classes * width) - 1))
     clusters, moved = kmeans(vectors, kmeans_plus_plus(vectors, classes, seed), most)
     if 1000 * moved >= len(labels) and moved:
@@ -342,17 +326,17 @@ def clustered(vectors: Tensor, labels: Tensor, seed: int = 0) -> tuple[float, st
 
 
 def nmi(labels: Tensor, clusters: Tensor) -> float:
-    r"""Normalised mutual information of two partitions, (N,) each, in percent: :math:`2 I / (H_1 + H_2)`.
+    r"""Return the normalised mutual information of two partitions, (N,) each, in percent: :math:`2 I / (H_1 + H_2)`.
 
     The arithmetic mean normalises, as in scikit-learn; the geometric mean of other code is at least as large.
     """
     _, left, first = labels.unique(return_inverse=True, return_counts=True)
     _, right, second = clusters.unique(return_inverse=True, return_counts=True)
-    both = (left * len(second) + right).unique(return_counts=True)[1]
+    joint = (left * len(second) + right).unique(return_counts=True)[1]
 
     def entropy(counts: Tensor) -> float:
         part = counts.double() / len(labels)
         return float(-(part * part.log()).sum())
 
     apart = entropy(first) + entropy(second)
-    return 100.0 if apart == 0 else 100 * min(1.0, max(0.0, 2 * (apart - entropy(both)) / apart))
+    return 100.0 if apart == 0 else 100 * min(1.0, max(0.0, 2 * (apart - entropy(joint)) / apart))
