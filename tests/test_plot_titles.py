@@ -86,7 +86,7 @@ def test_a_picture_of_one_column_is_so_wide_with_text_of_eight_points(tmp_path):
 
 def test_a_width_out_of_range_is_refused(files):
     done = call("plot", "count", "first.npz", "--width", "1")
-    assert done.exit_code == 2 and "expected one (column, 3.3 inches)" in done.stderr
+    assert done.exit_code == 2 and "expected one or two (columns of a paper)" in done.stderr
 
 
 def test_runs_of_several_datasets_share_the_plot_of_distances():

@@ -25,9 +25,9 @@ def inspect(
 
     from cocos import checkpoints
     from cocos.base import writing
-    from cocos.reports import contents
+    from cocos.reports import cards
 
     about = checkpoints.inspect(file, data)
     if out is not None:
         writing.write(out, encoder.dumps(about, allow_nan=False, indent=1).encode() + b"\n")
-    output.print_result(context, lambda: [contents.table(about)], lambda: about, notes=about["notes"], wrote=out)
+    output.print_result(context, lambda: [cards.contents(about)], lambda: about, notes=about["notes"], wrote=out)

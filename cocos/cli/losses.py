@@ -30,7 +30,7 @@ def losses(
         if out is not None:
             raise InputError(f"--out {out}: plots one loss, such as cocos losses ntxent --out {out}")
         entries = [cards.entry(each) for each in catalogue.names()]
-        table = partial(cards.table, entries, catalogue.UNCOUNTABLE)
+        table = partial(cards.losses_table, entries, catalogue.UNCOUNTABLE)
         return output.print_result(context, lambda: [table()], lambda: entries)
 
     from cocos import measures, plots

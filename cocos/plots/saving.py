@@ -18,16 +18,11 @@ from cocos.plots.labels import BELOW, CHARACTERS_PER_INCH, column, in_columns, p
 from cocos.plots.wording import DOLLAR, ESCAPED, middle, wrapped
 
 SUFFIXES = (".png", ".pdf", ".svg")
-# Width of one and of two columns of a paper, in inches.
-COLUMN_WIDTHS = {"one": 3.3, "two": 6.9}
-# Narrowest and widest figure, in inches.
-NARROWEST_FIGURE, WIDEST_FIGURE = 2.0, 40.0
-# Smallest width of a panel in a row of panels, in inches, and the size of one among several.
-PANEL_INCHES, PANEL_SIZE = 3.0, (4.0, 3.4)
-# Largest part of the width of a panel that names at the ticks of its y axis take.
-NAMES_PART = 0.33
-# Resolution of a raster figure, in dots per inch.
-RESOLUTION = 160
+COLUMN_WIDTHS = {"one": 3.3, "two": 6.9}  # inches of one and of two columns of a paper
+NARROWEST_FIGURE, WIDEST_FIGURE = 2.0, 40.0  # inches
+PANEL_INCHES, PANEL_SIZE = 3.0, (4.0, 3.4)  # smallest width in a row of panels; size of one among several
+NAMES_PART = 0.33  # largest part of the width of a panel that names at the ticks of its y axis take
+RESOLUTION = 160  # dots per inch of a raster figure
 # Text of 8 points, and lines to match, in a figure with a given width.
 PRINTED = {
     **dict.fromkeys(("font.size", "axes.labelsize", "axes.titlesize", "figure.titlesize"), 8.0),
@@ -66,10 +61,7 @@ def save(figure: Figure, path: Path, metadata: dict) -> Path:
 
 
 def _escape_dollars(figure: Figure) -> None:
-    """Draw dollar signs literally: they come from names and options, and may not form a valid formula.
-
-    Only the ticks of axes are formulae here, as powers of ten.
-    """
+    """Draw dollar signs of names and options literally; only the ticks of axes are formulae, as powers of ten."""
 
     def escape(text: str) -> str:
         return DOLLAR.sub(r"\\$", text)
@@ -93,11 +85,8 @@ def inches(text: str | float | None) -> float | None:
     except ValueError:
         width = 0.0
     if not NARROWEST_FIGURE <= width <= WIDEST_FIGURE:
-        one, two = COLUMN_WIDTHS.values()
-        raise InputError(
-            f"width {text!r}: expected one (column, {one} inches), two (columns, {two} inches), or a number of inches "
-            f"from {NARROWEST_FIGURE:g} to {WIDEST_FIGURE:g}"
-        )
+        limits = f"inches from {NARROWEST_FIGURE:g} to {WIDEST_FIGURE:g}"
+        raise InputError(f"width {text!r}: expected one or two (columns of a paper), or {limits}")
     return width
 
 

@@ -1,11 +1,14 @@
-"""Tables of the built-in losses: all of them, and one with its formula, source and equal losses."""
+"""Tables of plain data: the contents of a file or of a run, the built-in losses, and one loss with its formula."""
+
+from collections.abc import Iterator
 
 from cocos import losses
 from cocos.base import docstrings
 from cocos.losses.equivalences import equal_losses
-from cocos.reports import contents
 from cocos.reports.tables import Step, Table
 
+# Largest number of lines for a list, such as the tensors of a file.
+MOST_LINES = 24
 NOTES = (
     "One loss in detail, also by its other names: cocos losses InfoNCE. Your own loss: --loss file.py:attribute.",
     'A sum: --loss "triplet+0.5*contrastive_cosine"; of selected negatives: --loss "top_k(ntxent)" -p k=16.',
@@ -13,7 +16,7 @@ NOTES = (
 )
 
 
-def table(entries: list[dict], uncountable: dict[str, str]) -> Table:
+def losses_table(entries: list[dict], uncountable: dict[str, str]) -> Table:
     """List losses, given by `entry`, by family with their parameters; below, why others are not implemented."""
     rows = []
     for loss in sorted(entries, key=lambda loss: (loss["family"], loss["name"])):
@@ -56,5 +59,32 @@ def card(name: str) -> Table:
         loss["parameters"][parameter] = f"{value}: {documented.get(parameter) or documented.get(f'{parameter}_', '')}"
     loss["equal_to"] = [f"{equal['loss']}, {equal['where']}" for equal in loss["equal_to"]]
     head = (f"{loss.pop('name')}  ({cls.__name__})", loss.pop("summary"))
-    rows = tuple(contents.lines(loss))
+    rows = tuple(lines(loss))
     return Table(("", ""), rows, head, left=True, typed=(Step("count", ("example",), {"loss": name}),))
+
+
+def contents(about: dict) -> Table:
+    """Write the JSON of `cocos inspect` as a table, with the command to type next."""
+    refused = [file for file in about.get("checkpoints", []) if file["container"] in {"refused", "unreadable"}]
+    notes = filter(None, [about.get("advice"), *(file["advice"] for file in refused)])
+    hidden = {"next", "notes", "advice", *(["tensors"] if about.get("encoder") else [])}
+    rows = lines({key: value for key, value in about.items() if key not in hidden})
+    typed = (about["next"],) if about["next"] else ()
+    return Table(("", ""), tuple(rows), notes=tuple(notes), left=True, typed=typed)
+
+
+def lines(values: dict, prefix: str = "") -> Iterator[tuple[str, str]]:
+    """Yield the rows of plain data: dotted names of nested data, and a row for each item of a list."""
+    for key, value in values.items():
+        name = f"{prefix}{key}" if prefix else key.replace("_", " ")
+        if isinstance(value, dict):
+            yield from lines(value, f"{name}.")
+        elif isinstance(value, list) and value and isinstance(value[0], dict):
+            for item in value[:MOST_LINES]:
+                fields = {field: text for field, text in item.items() if text not in (None, "", [], {})}
+                texts = fields.pop("name", ""), ", ".join(f"{field} {text}" for field, text in fields.items())
+                yield name, "  ".join(filter(None, texts))
+            if len(value) > MOST_LINES:
+                yield "", f"and {len(value) - MOST_LINES} more {name} (--json)"
+        elif value not in (None, "", [], ()):
+            yield name, ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)

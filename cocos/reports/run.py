@@ -7,6 +7,7 @@ from pathlib import Path
 
 import xarray as xr
 
+from cocos import results
 from cocos.counting import findings, shares
 from cocos.measures.run import AMONG_SAMPLES, axis, episodes, widest
 from cocos.monitor import detectors as shelf
@@ -39,11 +40,10 @@ def table(data: xr.Dataset) -> Table:
     for name in (name for name in HEADINGS if name in recorded):
         values = data[name] / data["queries"] if name in {"idle", "unpushed"} else data[name]
         values = (100 * values if HEADINGS[name].endswith("%") else values).drop_attrs()
-        if "direction" not in values.dims or values.sizes["direction"] == 1:
-            columns[HEADINGS[name]] = values.squeeze("direction", drop=True) if "direction" in values.dims else values
-        else:
-            for side in values["direction"].values:
-                columns[f"{HEADINGS[name]} {side}"] = values.sel(direction=side, drop=True)
+        sides = results.sides(data) if "direction" in values.dims else {"": data}
+        for side in sides:
+            heading = f"{HEADINGS[name]} {side}" if len(sides) > 1 else HEADINGS[name]
+            columns[heading] = values.sel(direction=side, drop=True) if side else values
     first, *_ = from_variables(xr.Dataset(columns, attrs=attrs), columns)
     return replace(first, head=tuple(lines))
 
