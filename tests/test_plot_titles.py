@@ -61,7 +61,7 @@ def test_widths_are_those_of_columns_or_inches(given, wide):
 
 @pytest.mark.parametrize("given", ["three", "1", "100", "nan", "", -3])
 def test_other_widths_are_refused(given):
-    with pytest.raises(InputError, match=r"expected one \(.*3.3 inches\), two \(.*6.9 inches\), .* from 2 to 40"):
+    with pytest.raises(InputError, match=r"inches from 2 to 40"):
         saving.inches(given)
 
 

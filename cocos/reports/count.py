@@ -29,8 +29,10 @@ def table(data: xr.Dataset | Mapping[str, xr.Dataset]) -> Table:
     datasets = [data] if isinstance(data, xr.Dataset) else list(data.values())
     losses = [single.attrs["loss"] for single in datasets]
     names = losses if len(set(losses)) == len(losses) else list(data)
-    summaries = [documents.count(single) for single in datasets]
-    head = [_loss_line(single) for single in datasets]
+    summaries, head = [documents.count(single) for single in datasets], []
+    for single, summary in zip(datasets, summaries, strict=True):
+        parameters = ", ".join(parameter_values(summary["loss"]["parameters"])).replace("=", " ")
+        head.append(f"loss: {single.attrs['loss']}, {single.attrs.get('loss_origin') or parameters or 'no parameters'}")
     head += dict.fromkeys(line for single in datasets for line in findings.first(single.attrs))
     columns, notes = {}, []
     for name, single, summary in zip(names, datasets, summaries, strict=True):
@@ -88,13 +90,6 @@ def _escaped(text: str) -> str:
     return "".join(special.get(c, f"\\{c}" if c in "&%$#_{}" else c) for c in terminal.clean(text))
 
 
-def _loss_line(data: xr.Dataset) -> str:
-    """Write the loss, its parameters, and their origin if it is known."""
-    loss = documents.loss_entry(data.attrs)
-    parameters = ", ".join(parameter_values(loss["parameters"])).replace("=", " ")
-    return f"loss: {loss['name']}, {data.attrs.get('loss_origin') or parameters or 'no parameters'}"
-
-
 def _contributing(directions: Mapping[str, dict], summary: dict) -> str:
     """Write the numbers of contributing negatives and of queries without any, by direction if there are several."""
     unit_known = all(entry["contributing_all"]["mean"] is not None for entry in directions.values())
@@ -143,14 +138,8 @@ def _plan(data: xr.Dataset, summary: dict) -> str:
         deviations = "deviations (±) and " if summary["full_batches"] > 1 else ""
         means = f"means over all queries; {deviations}sums over full batches"
     rules = f"{shares.above(attrs)} (eps = {float(attrs['eps']):g}), {attrs['convention']} convention"
-    parts = (
-        rules,
-        f"{batches(data)} on {attrs['device']}",
-        means,
-        shares.about_weights(attrs),
-        shares.about_unit(summary),
-    )
-    return "; ".join(filter(None, parts))
+    text = f"{rules}; {batches(data)} on {attrs['device']}; {means}"
+    return "; ".join(filter(None, [text, shares.about_weights(attrs), shares.about_unit(summary)]))
 
 
 def _next(datasets: Sequence[xr.Dataset]) -> tuple[Step, ...]:

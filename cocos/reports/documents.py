@@ -24,8 +24,7 @@ SHORT_AXIS = 12
 LISTED_AXES = {"contributors": "candidate", "diff": "metric", "dtp": "step", "retrievals": "query"}
 # Variables that are nested by coordinates first: key of the document, and axes.
 NESTED = {"same_gradient": ("kinds", "end", "kind"), "temperature": ("batch_sizes", "batch_size")}
-# Largest number of suspected pairs in a document.
-MOST_SUSPECTS = 100
+MOST_SUSPECTS = 100  # suspected pairs in a document
 # Attributes that are options of a measure, and those that are in documents in another form, or only in tables.
 OPTIONS = "eps convention batches batch_size sample copies same_group seed dtype device split metric".split()
 HIDDEN = (
@@ -171,8 +170,8 @@ def verification(data: xr.Dataset) -> dict[str, Any]:
 
 def landscape(data: xr.Dataset) -> dict[str, Any]:
     """Return the minimum as predicted and found, (x, y) or None."""
-    ends = {name: [plain(value) for value in data[name].values] for name in ("predicted", "found")}
-    return generic(data) | {name: None if None in end else end for name, end in ends.items()}
+    ends = {name: data[name].values.tolist() for name in ("predicted", "found")}
+    return generic(data) | {name: end if np.isfinite(end).all() else None for name, end in ends.items()}
 
 
 def count(data: xr.Dataset) -> dict[str, Any]:
