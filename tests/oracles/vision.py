@@ -98,22 +98,6 @@ def adaptive_mean(x, size):
     return np.stack([np.stack([x[:, :, a:b, c:d].mean((2, 3)) for c, d in cuts[1]], -1) for a, b in cuts[0]], -2)
 
 
-def vgg(x, state, features="features.", classifier="classifier."):
-    """Simonyan & Zisserman 2015: a max pooling wherever the numbers of the layers leave room for one."""
-    places = [n for n in numbers(state, features) if state[f"{features}{n}.weight"].ndim == 4]
-    for n, following in zip(places, [*places[1:], 10**6], strict=True):
-        x = convolve(x, state[f"{features}{n}.weight"], state[f"{features}{n}.bias"], padding=1)
-        used = 2
-        if f"{features}{n + 1}.weight" in state and state[f"{features}{n + 1}.weight"].ndim == 1:
-            x, used = norm(x, state, f"{features}{n + 1}"), 3
-        x = relu(x)
-        if following - n > used:
-            x = pool(x, 2, 2)
-    x = adaptive_mean(x, 7).reshape(len(x), -1)
-    x = relu(linear(relu(linear(x, state, f"{classifier}0")), state, f"{classifier}3"))
-    return linear(x, state, f"{classifier}6") if f"{classifier}6.weight" in state else x
-
-
 def warpnet(x, state):
     """Maximum plus mean over places, layer normalisation without weights, a linear layer."""
     maps = resnet_maps(x, state, "Backbone.")

@@ -1,4 +1,4 @@
-"""ResNet and VGG under the names of torchvision, built from a state dict: all sizes are shapes of its tensors."""
+"""ResNets under the names of torchvision, built from a state dict: all sizes are shapes of its tensors."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -102,34 +102,3 @@ class ResNet(nn.Module):
     def forward(self, images: Tensor) -> Tensor:
         """Return the mean of the last feature maps, (N, width)."""
         return self.maps(images).mean(dim=(2, 3))
-
-
-class VGG(nn.Module):
-    """Simonyan & Zisserman 2015, arXiv:1409.1556, up to the second hidden layer."""
-
-    def __init__(self, state: State):
-        super().__init__()
-        weights = {
-            int(key.split(".")[0]): value
-            for key, value in part(state, "features").items()
-            if key.endswith(".weight") and value.ndim == 4
-        }
-        numbers = sorted(weights)
-        normalised = f"features.{numbers[0] + 1}.running_mean" in state
-        layers: list[nn.Module] = []
-        for number, following in zip(numbers, [*numbers[1:], None], strict=True):
-            width, before = weights[number].shape[:2]
-            norm = [nn.BatchNorm2d(width)] if normalised else []
-            block = [nn.Conv2d(before, width, 3, padding=1), *norm, nn.ReLU()]
-            layers += block
-            if following is None or following - number > len(block):
-                layers.append(nn.MaxPool2d(2))
-        hidden, inputs = state["classifier.0.weight"].shape
-        self.features, self.avgpool = nn.Sequential(*layers), nn.AdaptiveAvgPool2d(7)
-        self.classifier = nn.Sequential(
-            nn.Linear(inputs, hidden), nn.ReLU(), nn.Dropout(), nn.Linear(hidden, hidden), nn.ReLU()
-        )
-
-    def forward(self, images: Tensor) -> Tensor:
-        """Return the second hidden layer, (N, hidden)."""
-        return self.classifier(self.avgpool(self.features(images)).flatten(1))

@@ -7,7 +7,6 @@ Source: Faghri et al. 2018, VSE++, arXiv:1707.05612; Li et al. 2019, VSRN, arXiv
 are those of the published code.
 """
 
-import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -23,7 +22,7 @@ from cocos.checkpoints import recorded
 from cocos.checkpoints.checkpoint import Checkpoint
 from cocos.checkpoints.files import NAMESPACES, File, plain
 from cocos.checkpoints.formats import vocabulary
-from cocos.checkpoints.formats.networks import VGG, ResNet, State, fill, part
+from cocos.checkpoints.formats.networks import ResNet, State, fill, part
 from cocos.checkpoints.pictures import IMAGES_AT_ONCE, Preparation
 from cocos.checkpoints.recorded import Recorded
 
@@ -35,7 +34,6 @@ LOSSES = {
     "ranking": ("smoothap", "tau", "temperature"),
 }
 REGION_AXIS = 1  # of (N, regions, D): the published code normalises over the regions
-OLD_LAYER = re.compile(r"^classifier\.(\d)\.")  # of a VGG of torchvision before 0.1.9, which counts from 1
 
 
 class GRUText(nn.Module):
@@ -45,7 +43,7 @@ class GRUText(nn.Module):
         super().__init__()
         self.words, self.use_abs = dict(words), use_abs
         self.embed = nn.Embedding(*state["embed.weight"].shape)
-        layers = sum(bool(re.fullmatch(r"rnn\.weight_ih_l\d+", key)) for key in state)
+        layers = sum(key.startswith("rnn.weight_ih_l") for key in state)
         self.rnn = nn.GRU(self.embed.embedding_dim, state["rnn.weight_hh_l0"].shape[1], layers, batch_first=True)
 
     def forward(self, captions: Sequence[str]) -> Tensor:
@@ -63,7 +61,7 @@ class GRUText(nn.Module):
 class FeatureTower(nn.Module):
     """VSE++ on precomputed features: one linear layer."""
 
-    kind, items_at_once = "features", 512
+    kind, items_at_once, axes = "features", 512, 2
 
     def __init__(self, state: State):
         super().__init__()
@@ -71,8 +69,12 @@ class FeatureTower(nn.Module):
         self.fc = nn.Linear(features, width)
 
     def prepare(self, features: Any) -> Tensor:
-        """Check features, (N, F)."""
-        return check_features(features, ("n", self.fc.in_features))
+        """Check features, (N, F), or (N, regions, F) of VSRN."""
+        features, width = torch.as_tensor(features), self.fc.in_features
+        if features.ndim != self.axes or features.shape[-1] != width:
+            expected = f"(n, {'regions, ' * (self.axes == 3)}{width})"
+            raise InputError(f"image features {tuple(features.shape)}, expected {expected}")
+        return features
 
     def forward(self, features: Tensor) -> Tensor:
         """Encode features, (N, F), to (N, D)."""
@@ -80,15 +82,14 @@ class FeatureTower(nn.Module):
 
 
 class ImageTower(FeatureTower):
-    """VSE++ on images: a linear layer on the unit vectors of a ResNet or VGG."""
+    """VSE++ on images: a linear layer on the unit vectors of a ResNet."""
 
     kind, items_at_once = "image", IMAGES_AT_ONCE
     prepare = Preparation()
 
     def __init__(self, state: State):
         super().__init__(state)
-        backbone = part(state, "cnn")
-        self.cnn = ResNet(backbone) if "layer4.0.conv1.weight" in backbone else VGG(backbone)
+        self.cnn = ResNet(part(state, "cnn"))
 
     def forward(self, images: Tensor) -> Tensor:
         """Encode prepared images, (N, 3, 224, 224), to (N, D)."""
@@ -121,6 +122,8 @@ class RegionTower(FeatureTower):
     the first published code had neither variant.
     """
 
+    axes = 3
+
     def __init__(self, state: State, flickr: bool):
         super().__init__(state)
         width = self.fc.out_features
@@ -128,10 +131,6 @@ class RegionTower(FeatureTower):
         self.Rs_GCN_1, self.Rs_GCN_2, self.Rs_GCN_3, self.Rs_GCN_4 = (GraphLayer(width) for _ in range(4))
         self.bn = nn.BatchNorm1d(width) if "bn.weight" in state else None
         self.region_norm = not (flickr and self.bn is not None)
-
-    def prepare(self, features: Any) -> Tensor:
-        """Check region features, (N, regions, F)."""
-        return check_features(features, ("n", "regions", self.fc.in_features))
 
     def forward(self, features: Tensor) -> Tensor:
         """Encode region features, (N, regions, F), to (N, D)."""
@@ -143,15 +142,6 @@ class RegionTower(FeatureTower):
             regions = layer(regions)
         image = self.img_rnn(normalize(regions.mT, dim=REGION_AXIS, eps=0.0))[1][0]
         return image if self.bn is None else self.bn(image)
-
-
-def check_features(features: Any, expected: tuple) -> Tensor:
-    """Refuse features of another shape."""
-    features = torch.as_tensor(features)
-    if features.ndim != len(expected) or features.shape[-1] != expected[-1]:
-        shape = ", ".join(map(str, expected))
-        raise InputError(f"image features {tuple(features.shape)}, expected ({shape})")
-    return features
 
 
 class TwoTowers(nn.Module):
@@ -188,93 +178,52 @@ def load(file: File, data: Any = None) -> Checkpoint:
     options = {str(key): plain(value) for key, value in sorted(vars(file.record["opt"]).items())}
     switches = {name: str(options.get(name)).lower() in {"true", "1"} for name in SWITCHES}
     graph, raw = any(key.startswith("Rs_GCN_") for key in image), any(key.startswith("cnn.") for key in image)
-    image = rename_backbone(image) if raw else image
+    image = {key.replace("cnn.module.", "cnn.", 1): value for key, value in image.items()}  # of DataParallel
     loss, option, parameter = LOSSES.get(options.get("criterion") or "triplet", (None, "", ""))
     value = recorded.number(options.get(option))
     losses = ("triplet", "triplet_sh") if loss == "triplet" else (loss,)
     if loss == "triplet" and switches["max_violation"]:
         loss = "triplet_sh"
     # The folder of the data: from `--data`, or the recorded one if it is on this machine.
-    name = str(options.get("data_name") or "")
-    folder = Path(str(options.get("data_path") or "") if data is None else data)
+    name, recorded_path = str(options.get("data_name") or ""), options.get("data_path")
+    folder = Path(str(recorded_path or "") if data is None else data)
     if name and training_data.sniff(folder / name):
         folder /= name
-    folder = folder if data is not None or (options.get("data_path") and training_data.sniff(folder)) else None
-    words = find_vocabulary(file.path, options, folder)
-    rows = len(text["embed.weight"])
-    refusal = explain_refusal(image, text, options)
+    has_data = data is not None or bool(recorded_path and training_data.sniff(folder))
+    path, rows = file.path, len(text["embed.weight"])
+    # The vocabulary is next to the data or to the checkpoint; as published, next to data is vocab.
+    place = (folder if folder.is_dir() else folder.parent) if has_data else path.parent
+    places = [place, place.parent, place / "vocab", place.parent / "vocab", place.resolve().parent.parent / "vocab"]
+    places += [Path(str(options.get("vocab_path") or path.parent)), path.parent]
+    names = [f"{name or place.name}_vocab{suffix}" for suffix in (".pkl", ".json")]
+    words = next((place / name for place in places for name in names if (place / name).is_file()), None)
+    problem = ""
+    if options.get("vocab_size", rows) not in {rows, None}:
+        problem = f"opt.vocab_size {options['vocab_size']}, expected the {rows} rows of embed.weight"
+    elif options.get("measure") == "order" or options.get("cross_attn") is not None:
+        problem = f"measure {options.get('measure')}, cross_attn {options.get('cross_attn')}, expected cosines"
+    elif raw and "cnn.layer4.0.conv1.weight" not in image:
+        problem = f"cnn_type {options.get('cnn_type')!r}, expected a ResNet, or precomputed features"
 
     def encoder() -> nn.Module:
-        if refusal:
-            raise InputError(f"{file.path}: {refusal}")
-        if words is None:
-            raise InputError(
-                f"{file.path}: its vocabulary of {rows} words, {name}_vocab.pkl or {name}_vocab.json, is not in "
-                f"{folder or file.path.parent}; copy it there"
-            )
+        if problem or words is None:
+            missing = f"its vocabulary of {rows} words, {' or '.join(names)}, is not in {place}; copy it there"
+            raise InputError(f"{path}: {problem or missing}")
         flickr = options.get("data_name") == "f30k_precomp"
         tower = RegionTower(image, flickr) if graph else ImageTower(image) if raw else FeatureTower(image)
         texts = GRUText(vocabulary.read(words, rows), text, switches["use_abs"])
         return TwoTowers(fill(tower, image), fill(texts, text), switches["no_imgnorm"])
 
+    contents = {key: plain(file.record.get(key)) for key in ("epoch", "best_rsum", "Eiters")}
+    contents["image tower"] = f"{'VSRN' if graph else 'VSE++'} on {'images' if raw else 'features'}"
+    contents["scores"] = "inner products (no_imgnorm)" if switches["no_imgnorm"] else "cosines"
     return Checkpoint(
-        file.path,
+        path,
         file.sha256,
         "vsrn" if graph else "vsepp",
-        {
-            **{key: plain(file.record.get(key)) for key in ("epoch", "best_rsum", "Eiters")},
-            "image tower": f"{'VSRN' if graph else 'VSE++'} on {'images' if raw else 'features'}",
-            "dimensions": len(image["fc.weight"]),
-            "vocabulary": f"{rows} words",
-            "scores": "inner products (no_imgnorm)" if switches["no_imgnorm"] else "cosines",
-            "opt": options,
-        },
+        contents | {"dimensions": len(image["fc.weight"]), "vocabulary": f"{rows} words", "opt": options},
         encoder=encoder,
-        training=None if folder is None else training_data.find(folder),
+        training=training_data.find(folder) if has_data else None,
         settings=Recorded(loss, {} if value is None else dict.fromkeys(losses, {parameter: value})),
-        notes=(f"{file.path}: {refusal}",) if refusal else (),
+        notes=(f"{path}: {problem}",) if problem else (),
     )
-
-
-def rename_backbone(image: State) -> dict[str, Tensor]:
-    """Return the image tower with the names of torchvision in its backbone, without the classifier.
-
-    DataParallel wraps the whole ResNet, or the convolutions of a VGG.
-    """
-    backbone = {key.replace("module.", "", 1): value for key, value in part(image, "cnn").items()}
-    if "classifier.1.weight" in backbone and "classifier.0.weight" not in backbone:
-        backbone = {OLD_LAYER.sub(lambda match: f"classifier.{int(match[1]) - 1}.", k): v for k, v in backbone.items()}
-    layers = {key: value for key, value in image.items() if not key.startswith("cnn.")}
-    return layers | {f"cnn.{key}": value for key, value in backbone.items()}
-
-
-def explain_refusal(image: State, text: State, options: dict[str, Any]) -> str:
-    """Return why cocos cannot encode with the checkpoint; empty if it can."""
-    rows, size = len(text["embed.weight"]), options.get("vocab_size")
-    if isinstance(size, int) and size != rows:
-        return f"opt.vocab_size {size}, expected the {rows} rows of embed.weight"
-    if options.get("measure") == "order":
-        return "trained with measure 'order', whose scores are no cosines; expected measure 'cosine'"
-    if options.get("cross_attn") is not None:
-        return f"trained with cross attention ({options['cross_attn']}), without embeddings of images"
-    backbones = {"cnn.layer4.0.conv1.weight", "cnn.classifier.0.weight"}
-    if any(key.startswith("cnn.") for key in image) and not backbones & image.keys():
-        return f"cnn_type {options.get('cnn_type')!r}, expected a ResNet or VGG"
-    return ""
-
-
-def find_vocabulary(path: Path, options: dict[str, Any], data: Path | None) -> Path | None:
-    """Find the vocabulary of the training, next to the data or to the checkpoint."""
-    folder = path.parent if data is None else data if data.is_dir() else data.parent
-    name = str(options.get("data_name") or folder.name)
-    # As published, data/f30k_precomp and vocab are next to each other.
-    folders = [
-        folder,
-        folder.parent,
-        folder / "vocab",
-        folder.parent / "vocab",
-        folder.resolve().parent.parent / "vocab",
-    ]
-    folders += [Path(str(options.get("vocab_path") or path.parent)), path.parent]
-    paths = [place / f"{name}_vocab{suffix}" for place in folders for suffix in (".pkl", ".json")]
-    return next(filter(Path.is_file, paths), None)
