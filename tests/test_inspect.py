@@ -293,13 +293,6 @@ def test_training_data_is_not_a_checkpoint(tmp_path):
     assert "pairs" in call("inspect", path).stdout
 
 
-def test_static_token_table_is_not_embeddings(tmp_path):
-    safetensors.torch.save_file({"embeddings": drawn(9, 4)}, tmp_path / "model.safetensors")
-    (tmp_path / "tokenizer.json").write_text("{}")
-    with pytest.raises(InputError, match="static table of tokens; encode with it"):
-        cocos.open(tmp_path / "model.safetensors")
-
-
 def test_image_arrays_are_training_data(tmp_path):
     np.savez(tmp_path / "train.npz", images=np.zeros((4, 5, 5), np.uint8), labels=np.arange(4) % 2)
     assert about(tmp_path / "train.npz")["format"] == "arrays"

@@ -160,7 +160,7 @@ def test_a_module_of_the_users_stays_as_it_is(folder):
 def test_a_width_that_depends_on_the_batch_gets_a_sentence(folder, monkeypatch):
     monkeypatch.setattr(encoding, "ITEMS_AT_ONCE", 3)
     data = {"items": np.ones((5, 2)), "labels": [0, 0, 1, 1, 1]}
-    with pytest.raises(InputError, match=r"\(3,\) and \(2,\)"):
+    with pytest.raises(InputError, match=r"\(2, 2\) for the query side"):
         cocos.open("w.pt", model=lambda content: lambda rows: torch.ones(len(rows), len(rows)), data=data).embed()
 
 
@@ -195,11 +195,11 @@ def test_a_model_is_a_checkpoint_and_the_file_its_data(folder):
         (["w.pt", "--model", "my.py:build", "--data", "gone.py:load"], "data gone.py: file not found"),
         (["w.pt", "--model", "my.py:nothing", "--data", "my.py:load"], "takes 0 positional arguments"),
         (["w.pt", "--model", "my.py:short", "--data", "my.py:load"], "torch.float32 (2, 4)"),
-        (["w.pt", "--model", "my.py:flat", "--data", "my.py:load"], "shape () and ()"),
+        (["w.pt", "--model", "my.py:flat", "--data", "my.py:load"], "torch.float32 (6,) for the query"),
         (["w.pt", "--model", "my.py:whole", "--data", "my.py:load"], "torch.int64 (6, 4)"),
         (["w.pt", "--model", "my.py:undefined", "--data", "my.py:load"], "NaN or infinity in rows 0"),
         (["w.pt", "--model", "my.py:words", "--data", "my.py:load"], "returned list, expected vectors, (n, D)"),
-        (["w.pt", "--model", "my.py:wider", "--data", "my.py:load"], "(4,) and (3,)"),
+        (["w.pt", "--model", "my.py:wider", "--data", "my.py:load"], "(6, 3) for the candidate side"),
         (["w.pt", "--model", "my.py:one_sided", "--data", "my.py:load"], "NoneType for candidate"),
         (["w.pt", "--model", "my.py:raises", "--data", "my.py:load"], "KeyError: 'weight'"),
         (

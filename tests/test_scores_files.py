@@ -158,7 +158,7 @@ def test_arrays_are_read(tmp_path):
         ("a,y,1,0,-2", "a,y,nan,0,-2", "line 3: score 'nan', expected a finite number"),
         ("a,y,1,0,-2", "a,x,1,0,-1", "line 3: query 'a' and candidate 'x' are paired twice"),
         ("a,y,1,0,-2", "a,y,1,2,-2", "line 3: label 2, expected 1 or 0"),
-        ("a,y,1,0,-2", "a,y,1,0,-9", "logq -9 and -2 of candidate 'y'"),
+        ("a,y,1,0,-2", "a,y,1,0,-9", "logq -9 of candidate 'y', elsewhere -2"),
         ("a,y,1,0,-2\na,z,0.5,0,-3\nb,y,3,0,-2", "a,y,1,0,0.5\na,z,0.5,0,-3\nb,y,3,0,0.5", "logq: 0.5 of candidate 1"),
         ("b,x,2,1,-1", "b,x,2,0,-1", "query 'b': no positive"),
         ("a,y,1,0,-2", ",y,1,0,-2", "line 3: query or candidate is empty"),

@@ -186,7 +186,6 @@ def test_inspect_reads_headers_alone(tmp_path, monkeypatch):
     found = json.loads(done.stdout)
     assert found["format"] == "shards"
     assert "(60, 8) float16 in 3 shards" in found["contents"]["query"]
-    assert found["contents"]["bytes"] == f"{sum(each.stat().st_size for each in folder.iterdir()):,} in 12 files"
 
 
 def test_checkpoints_of_a_training_are_no_shards(tmp_path):

@@ -64,8 +64,7 @@ def open(path, data=None, model=None) -> Checkpoint:
         notes.append(f"data {training.path} ({training.kind})" if training.path else f"data {name}")
     notes = [f"route: {', '.join(notes)}"] if notes else []
     if path == EXAMPLE:
-        note = "example: two small towers in the package, trained with NT-Xent on 2,497 emoji and their captions"
-        notes.append(f"{note}; it is not the path {EXAMPLE.absolute()}" if EXAMPLE.exists() else note)
+        notes.append("example: two small towers in the package, trained with NT-Xent on 2,497 emoji and their captions")
         checkpoint = replace(checkpoint, path=EXAMPLE)
     checkpoint = replace(checkpoint, notes=(*notes, *checkpoint.notes))
     for note in checkpoint.notes:
@@ -82,22 +81,18 @@ def find_data(data: Any) -> training_data.Source | None:
 
 def open_format(path: Path, data: Any) -> Checkpoint:
     """Open a checkpoint of a known format."""
-    file, data_path = File(path), data
+    file, data_path = File(path), None if training_data.is_user_data(data) else data
     if isinstance(data, training_data.Source):
         data_path = data.path if data.path and data.path.exists() else None
-    elif training_data.is_user_data(data):
-        data_path = None
     with one_sentence(path, "is a damaged file"):
         module = formats.find(file)
         if module is None:
             raise InputError(explain_unknown(file))
         checkpoint = module.load(file, data_path)
         checkpoint = replace(checkpoint, contents=plain(checkpoint.contents))
-    if data is None:
+    if data is None or (checkpoint.encoder is None and data_path is data):  # pictures, or the judgements of a run
         return checkpoint
     if checkpoint.encoder is None:
-        if data_path is data:  # pictures, or the judgements of a run
-            return checkpoint
         raise InputError(f"data {getattr(data, '__name__', data)}: {path} ({checkpoint.format}) has no encoder")
     if checkpoint.training is None or data_path is not data:
         training = find_data(data)
@@ -108,8 +103,7 @@ def open_format(path: Path, data: Any) -> Checkpoint:
 def explain_unknown(file: File) -> str:
     """Return the message for a file without a known format: training data, a run, or anything else."""
     name = shlex.quote(str(file.path))
-    kind = training_data.sniff(file.path) if file.kind in DATA_KINDS else None
-    if kind is not None:
+    if file.kind in DATA_KINDS and (kind := training_data.sniff(file.path)):
         return f"{file.path}: contains training data ({kind}) but no model. Add --model CHECKPOINT"
     if file.kind == "folder" and runs.is_run(file.path):
         return f"{file.path} is the folder of a run; name a checkpoint in it: cocos inspect {name} lists them"
@@ -117,15 +111,7 @@ def explain_unknown(file: File) -> str:
 
 
 def distractors(path) -> Checkpoint | Embeddings:
-    """Open a file whose candidates match no query: any that `open` takes, or one that has `candidate` alone.
-
-    Examples:
-        >>> import pathlib, tempfile
-        >>> path = pathlib.Path(tempfile.mkdtemp(), "more.pt")
-        >>> torch.save({"candidate": torch.eye(3)}, path)
-        >>> len(cocos.checkpoints.distractors(path).candidate)
-        3
-    """
+    """Open a file whose candidates match no query: any that `open` takes, or one that has `candidate` alone."""
     if Path(path).is_file():
         with one_sentence(Path(path), "is a damaged file"):
             file = File(Path(path))

@@ -22,20 +22,13 @@ DTYPES |= {"halffloat": "float16", "float": "float32", "double": "float64"}
 
 @dataclass(frozen=True, eq=False)
 class StoredArray:
-    """An array in a file.
+    """An array in a file."""
 
-    Args:
-        path: of the file.
-        name: of the array in it; empty in .npy.
-        shape: rows, and width of a matrix.
-        dtype: its name.
-        layout: dtype in the file, offset in bytes, and `C` or `F` order; None if it cannot be mapped.
-    """
-
-    path: Path
-    name: str
-    shape: tuple[int, ...]
-    dtype: str
+    path: Path  # of the file
+    name: str  # of the array in it; empty in .npy
+    shape: tuple[int, ...]  # rows, and width of a matrix
+    dtype: str  # its name
+    # Dtype in the file, offset in bytes, and `C` or `F` order; None if it cannot be mapped.
     layout: tuple[np.dtype, int, str] | None = None
 
     @property

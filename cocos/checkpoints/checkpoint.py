@@ -3,7 +3,7 @@
 import os
 import shlex
 from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -41,90 +41,63 @@ def one_sentence(path: Path, problem: str, advice: str = "write or copy it again
 class Checkpoint:
     """A frozen checkpoint, or a file of embeddings or scores.
 
-    Args:
-        path: of the file.
-        sha256: of its bytes; empty if its rows are mapped.
-        format: name of its format; `own` for a model of the user.
-        contents: plain data for `cocos inspect`.
-        embedder: (split, device, progress) -> embeddings or scores; None if `encoder` encodes `training`.
-        splits: splits that can be encoded; empty for a file of embeddings, or if the data are absent.
-        settings: the loss of the training and its parameters, as recorded.
-        first_loss: loss to start with if none is recorded.
-        notes: messages about how the file was read.
-        rows: returns the texts and pictures of the rows, or None if unknown; None: those of `training`.
-        encoder: builds the frozen encoder; None for embeddings.
-        training: training data, recorded or given.
-        proxies: (P, D) class vectors, which a labelled set is counted against.
-        proxy_labels: (P,) class of each proxy; default 0 to P-1.
-        stored: the rows on disk of a set of shards.
-        dims: number of leading dimensions of each row; None: all.
-
     Examples:
         >>> checkpoint = cocos.open("example")
         >>> checkpoint.loss()[0].temperature
         0.1
     """
 
-    path: Path
-    sha256: str
-    format: str
-    contents: dict
+    path: Path  # of the file
+    sha256: str  # of its bytes; empty if its rows are mapped
+    format: str  # name of its format; `own` for a model of the user
+    contents: dict  # plain data for `cocos inspect`
+    # (split, device, progress) -> embeddings or scores; None if `encoder` encodes `training`.
     embedder: Callable[..., Embeddings | Scores] | None = None
+    # Splits that can be encoded; empty for a file of embeddings, or if the data are absent.
     splits: tuple[str, ...] = ()
-    settings: Recorded = Recorded()
-    first_loss: str = "ntxent"
-    notes: tuple[str, ...] = ()
+    settings: Recorded = Recorded()  # the loss of the training and its parameters, as recorded
+    first_loss: str = "ntxent"  # loss to start with if none is recorded
+    notes: tuple[str, ...] = ()  # messages about how the file was read
+    # Returns the texts and pictures of the rows, or None if unknown; None: those of `training`.
     rows: Callable[[], Items | None] | None = None
-    encoder: Callable[[], nn.Module] | None = None
-    training: Source | None = None
-    proxies: Tensor | None = None
-    proxy_labels: Tensor | None = None
-    stored: Stored | None = None
-    dims: int | None = None
+    encoder: Callable[[], nn.Module] | None = None  # builds the frozen encoder; None for embeddings
+    training: Source | None = None  # training data, recorded or given
+    proxies: Tensor | None = None  # (P, D) class vectors, which a labelled set is counted against
+    proxy_labels: Tensor | None = None  # (P,) class of each proxy; default 0 to P-1
+    stored: Stored | None = None  # the rows on disk of a set of shards
+    dims: int | None = None  # number of leading dimensions of each row; None: all
 
     def __post_init__(self):
         if self.training is not None and not self.splits:
             object.__setattr__(self, "splits", self.training.splits)
 
     def __repr__(self):
-        splits = f", splits={'/'.join(self.splits)}" if self.splits else ""
-        return f"Checkpoint({str(self.path)!r}, format={self.format}, loss={self.settings.loss}{splits})"
+        return f"Checkpoint({str(self.path)!r}, format={self.format}, loss={self.settings.loss})"
 
     def embed(self, split: str = "train", device: str = "auto", progress=None) -> Embeddings | Scores:
-        """Encode a split with the frozen model.
-
-        Args:
-            split: of the data.
-            device: `auto`, `cpu` or `cuda`.
-            progress: called with (rows done, rows in all).
-        """
+        """Encode a split with the frozen model on `auto`, `cpu` or `cuda`; `progress(rows done, rows in all)`."""
         splits = self.splits or (() if self.embedder is None else ("train",))
         if splits and split not in splits:
             data = self.path if self.training is None else self.training.path or self.training.kind
             raise InputError(nearest(f"split of {data}", split, splits))
         if self.embedder is not None:
             rows = self.embedder(split, device, progress).to(encoding.device_of(device))
-        elif self.format == "own":  # the user's code reports its own exceptions
-            rows = self._encode(split, device, progress)
-        else:
-            with one_sentence(self.path, "or its data cannot be encoded", "check that the data fit the model"):
-                rows = self._encode(split, device, progress)
-        if self.dims is None:
-            return rows
-        if isinstance(rows, Scores):
-            raise InputError(f"dims: {self.dims}, but {self.path} contains scores, which have no dimensions")
-        return rows.truncate(self.dims)
-
-    def _encode(self, split: str, device: str, progress) -> Embeddings:
-        """Encode a split of the training data."""
-        if self.training is None:
+        elif self.training is None:
             path = shlex.quote(str(self.path))
             raise InputError(
                 f"{self.path} is a model without data: add them, cocos count {path} --data DATA, or write embeddings, "
                 f"cocos encode DATA --model {path} --out embeddings.npz"
             )
-        rows = self.training.load(split)
-        return encoding.embed(self.model, rows, device, progress, self.proxies, self.proxy_labels)
+        else:  # the user's code reports its own exceptions
+            advice = "or its data cannot be encoded", "check that the data fit the model"
+            with nullcontext() if self.format == "own" else one_sentence(self.path, *advice):
+                data = self.training.load(split)
+                rows = encoding.embed(self.model, data, device, progress, self.proxies, self.proxy_labels)
+        if self.dims is None:
+            return rows
+        if isinstance(rows, Scores):
+            raise InputError(f"dims: {self.dims}, but {self.path} contains scores, which have no dimensions")
+        return rows.truncate(self.dims)
 
     def truncate(self, dims: int) -> "Checkpoint":
         """Return the checkpoint with the first dimensions of its embeddings, see `Embeddings.truncate`."""
@@ -150,14 +123,11 @@ class Checkpoint:
         return None if self.training is None else self.training.load(split)
 
     def loss(self, name: str | None = None, parameters: dict | None = None):
-        """Load a loss with the recorded parameters.
+        """Return a loss with the recorded parameters, and a text with the source of each parameter.
 
         Args:
             name: argument of `cocos.losses.load`; None: the loss of the training, or else `first_loss`.
             parameters: have precedence over recorded ones. In a sum each term has those recorded for it.
-
-        Returns:
-            The loss, and a text with the source of each parameter.
         """
         # A file can only name built-in losses, the user also code.
         alias = (self.settings.loss or self.first_loss) if name is None else name
@@ -195,13 +165,9 @@ class Checkpoint:
 
     def identity(self) -> dict[str, str]:
         """Return the provenance: path, sha256, format, dimensions and data."""
-        attributes: dict[str, Any] = {
-            "checkpoint_path": os.fsencode(self.path).decode("utf-8", "replace"),
-            "checkpoint_sha256": self.sha256,
-            "checkpoint_format": self.format,
-        }
-        if self.dims is not None:
-            attributes["checkpoint_dims"] = self.dims
+        path = os.fsencode(self.path).decode("utf-8", "replace")
+        attributes: dict[str, Any] = {"checkpoint_path": path, "checkpoint_sha256": self.sha256}
+        attributes |= {"checkpoint_format": self.format} | ({} if self.dims is None else {"checkpoint_dims": self.dims})
         if self.training is not None:
             attributes |= {"data_path": str(self.training.path or ""), "data_kind": self.training.kind}
         return attributes

@@ -41,36 +41,27 @@ def embed(
     proxies: Tensor | None = None,
     proxy_labels: Tensor | None = None,
 ) -> Embeddings:
-    """Encode a training set, with the names, pictures and hard negatives of its rows.
+    """Encode a training set, with the names, pictures and hard negatives of its rows; `progress(done, total)`.
 
-    Args:
-        model: the frozen encoder.
-        training: the rows of both sides, or a labelled set.
-        device: `auto`, `cpu` or `cuda`.
-        progress: called with (rows done, rows in all).
-        proxies: (P, D) class vectors of a labelled set, unless it has its own. If they do not fit the rows and their
-            classes, the samples are compared with each other, with a note.
-        proxy_labels: (P,) class of each proxy; default 0 to P-1.
+    `proxies` (P, D) of classes `proxy_labels` (P,) are the candidates of a labelled set, unless it has its own. If they
+    do not fit its rows and classes, the samples are compared with each other, with a note.
     """
     sides = (training.query,) if training.candidate is None else training.sides
     if not all(map(len, sides)):
         raise InputError("the data have no rows")
     target, total = device_of(device), sum(map(len, sides))
-    rows = encode_sides(model.to(target), sides, total, progress)
+    modes = {module: module.training for module in model.modules()}  # a user's model may be in training
+    try:
+        rows = encode_sides(model.to(target).eval(), sides, total, progress)
+    finally:
+        for module, mode in modes.items():
+            module.training = mode
     query, *candidate = rows.to(target).split([len(side) for side in sides])
     names, notes = training.names(), training.notes
     if candidate:
-        return Embeddings(
-            query,
-            candidate[0],
-            training.query.group,
-            training.candidate.group,
-            directions=training.directions,
-            names=names,
-            pictures=(training.query.shown, training.candidate.shown),
-            negatives=training.negatives,
-            notes=notes,
-        )
+        groups, shown = zip(*((side.group, side.shown) for side in sides), strict=True)
+        options = {"names": names, "pictures": shown, "negatives": training.negatives, "notes": notes}
+        return Embeddings(query, candidate[0], *groups, directions=training.directions, **options)
     classes, shown = training.query.group, {"names": names[0], "pictures": training.query.shown}
     if training.proxies is not None:
         proxies, proxy_labels = training.proxies, training.proxy_labels
@@ -78,9 +69,9 @@ def embed(
         numbers = torch.arange(len(proxies)) if proxy_labels is None else proxy_labels.cpu()
         missing = int((~torch.isin(classes.unique(), numbers)).sum())
         if missing or query.shape[1] != proxies.shape[1]:
-            problem = f"{missing} classes of the data have none, as in data of another split"
-            problem = problem if missing else f"{proxies.shape[1]} dimensions, expected {query.shape[1]} as the samples"
-            notes, proxies = (*notes, f"{len(proxies)} proxies of the checkpoint are not used: {problem}"), None
+            widths = f"they have {proxies.shape[1]} dimensions, the samples {query.shape[1]}"
+            note = f"{missing} classes of the data have none, as in data of another split; {widths}"
+            notes, proxies = (*notes, f"{len(proxies)} proxies of the checkpoint are not used: {note}"), None
         else:
             note = "class k of the data is matched with class k of the checkpoint's proxies"
             notes = (*notes, f"{note}; folders of classes are numbered by name")
@@ -108,15 +99,13 @@ def encode_sides(
             batch = order[first : first + size]
             ordered = batch == list(range(first, first + len(batch)))
             items = side.items[first : first + len(batch)] if ordered else [side.items[row] for row in batch]
-            vectors = encode_frozen(model, list(items) if side.kind == "text" else items, side.kind, role)
-            if not isinstance(vectors, Tensor) or not vectors.is_floating_point() or len(vectors) != len(batch):
-                result = f"{vectors.dtype} {tuple(vectors.shape)}" if isinstance(vectors, Tensor) else type(vectors)
-                raise InputError(f"{name} returned {result} for the {role} side, expected floats ({len(batch)}, D)")
+            vectors = model.encode(list(items) if side.kind == "text" else items, side.kind, role)
             if not done:
                 rows = torch.empty(total, *vectors.shape[1:], dtype=torch.float32)
-            if vectors.shape[1:] != rows.shape[1:] or rows.ndim != 2:
-                shapes = f"{tuple(rows.shape[1:])} and {tuple(vectors.shape[1:])}"
-                raise InputError(f"{name} returned rows of shape {shapes}, expected vectors of one width")
+            shape = len(batch), *rows.shape[1:]
+            if not vectors.is_floating_point() or tuple(vectors.shape) != shape or rows.ndim != 2:
+                result = f"{vectors.dtype} {tuple(vectors.shape)}"
+                raise InputError(f"{name} returned {result} for the {role} side, expected floats ({len(batch)}, D)")
             rows[start + torch.tensor(batch)] = vectors.detach().to("cpu", torch.float32)
             done += len(batch)
             if progress:
@@ -124,23 +113,11 @@ def encode_sides(
     return rows
 
 
-def encode_frozen(model: nn.Module, items: Any, kind: str, side: str) -> Any:
-    """Encode a batch in eval mode, and restore the modes of all modules: a user's model may be in training."""
-    modes = {module: module.training for module in model.modules()}
-    model.eval()
-    try:
-        return model.encode(items, kind, side)  # type: ignore[operator]
-    finally:
-        for module, mode in modes.items():
-            module.training = mode
-
-
 class UserEncoder(nn.Module):
     """Functions or modules of the user, one for each side.
 
-    Texts come as a list; features and images in arrays as a tensor on the device. Images in files come as (n, 3, 224,
-    224) float32 from 0 to 1: the shorter side is resized to 256 pixels, and the centre is cropped. A dictionary
-    `images` of the function (`Preparation.read`) changes this, also for images in arrays.
+    Texts come as a list, features and images in arrays as a tensor, and images in files as (n, 3, 224, 224) float32
+    from 0 to 1. A dictionary `images` of the function (`Preparation.read`) changes this, also for images in arrays.
     """
 
     kinds = KINDS
@@ -171,22 +148,11 @@ class UserEncoder(nn.Module):
 
 
 def user_encoder(encoder: Any, name: str) -> nn.Module:
-    """Return an encoder for a function from a batch of rows to vectors, a module, or a dictionary of one per side.
-
-    Examples:
-        >>> from cocos.checkpoints import encoding
-        >>> encoder = encoding.user_encoder(lambda texts: [[float(len(text)), 1.0] for text in texts], "lengths")
-        >>> encoder.encode(["a", "to"], "text", "query")
-        tensor([[1., 1.],
-                [2., 1.]])
-    """
+    """Return an encoder for a function from a batch of rows to vectors, a module, or a dictionary of one per side."""
     if isinstance(encoder, nn.Module) and hasattr(encoder, "kinds") and callable(getattr(encoder, "encode", None)):
         return encoder
     functions = encoder if isinstance(encoder, Mapping) else dict.fromkeys(SIDES, encoder)
     if wrong := [side for side in SIDES if not callable(functions.get(side))]:
         value = type(functions.get(wrong[0])).__name__
-        raise InputError(
-            f"{name}: {value} for {wrong[0]}, expected a function from a batch of rows to vectors, a module, or a "
-            "dictionary of two, query and candidate"
-        )
+        raise InputError(f"{name}: {value} for {wrong[0]}, expected a function from rows to vectors, or one per side")
     return UserEncoder(name, functions)

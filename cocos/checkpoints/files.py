@@ -42,10 +42,8 @@ MODEL_SUFFIXES = (".json", ".txt", ".model", ".safetensors", ".bin", ".pt", ".pt
 RUNNERS = ("builtins", "__builtin__", "functools", "importlib", "nt", "operator", "os", "posix", "runpy", "subprocess")
 EMBED_INSTEAD = (
     "encode your training data with the frozen model and save the embeddings: numpy.savez(FILE, query=..., "
-    "candidate=..., query_group=..., candidate_group=...), or embeddings=..., labels=... of a labelled set, then "
-    "`cocos count FILE`"
+    "candidate=...), or embeddings=..., labels=..., then `cocos count FILE`"
 )
-BUILD_INSTEAD = "or build its model: --model file.py:build"
 # Files next to the weights of a Hugging Face model.
 MODEL_FOLDER_FILES = ("modules.json", "tokenizer.json", "vocab.txt", "vocab.json", "preprocessor_config.json")
 ADVICE = {
@@ -54,13 +52,12 @@ ADVICE = {
     "damaged zip": "is a truncated or damaged zip archive; copy it again",
     "torchscript": "is a TorchScript or torch.export program, which runs code when loaded; save tensors instead: "
     "torch.save(model.state_dict(), FILE)",
-    "netcdf": "is an HDF5 or netCDF file; open a result of cocos with cocos.results.open, and convert other arrays: "
-    "import h5py, numpy; arrays = h5py.File(FILE); numpy.savez('embeddings.npz', embeddings=arrays['NAME'][:], "
-    "labels=arrays['LABELS'][:])",
-    "faiss": "is a FAISS index; convert its vectors: import faiss, numpy; index = faiss.read_index(FILE); "
-    "numpy.savez('embeddings.npz', embeddings=index.reconstruct_n(0, index.ntotal), labels=...)",
+    "netcdf": "is an HDF5 file; open a result with cocos.results.open, and convert arrays: arrays = h5py.File(FILE); "
+    "numpy.savez('embeddings.npz', embeddings=arrays['NAME'][:], labels=arrays['LABELS'][:])",
+    "faiss": "is a FAISS index; convert it: index = faiss.read_index(FILE); numpy.savez('embeddings.npz', "
+    "embeddings=index.reconstruct_n(0, index.ntotal), labels=...)",
     "gzip": "is compressed with gzip; unpack it first",
-    "text": "is a text file, not a checkpoint, vectors or scores (a failed download, a pointer of Git LFS, results?)",
+    "text": "is a text file, not a checkpoint, vectors or scores (a failed download, a Git LFS pointer?)",
     "unknown": "is not a torch, safetensors or npz file",
 }
 
@@ -112,11 +109,7 @@ VALUES: dict[str, Any] = {
 
 @dataclass(frozen=True)
 class File:
-    """A file or folder on disk.
-
-    Raises:
-        InputError: it does not exist or cannot be read.
-    """
+    """A file or folder on disk, which must be readable."""
 
     path: Path
 
@@ -142,19 +135,13 @@ class File:
             return "safetensors"
         if head.startswith(b"\x80"):
             return "torch" if LEGACY_MAGIC in head[:32] else "pickle"
-        if kind := next((kind for magic, kind in MAGIC.items() if head.startswith(magic)), None):
-            return kind
         is_text = all(byte >= 32 or byte in b"\t\n\r\f" for byte in head)
-        return "empty" if not head else "text" if is_text else "unknown"
+        kind = "empty" if not head else "text" if is_text else "unknown"
+        return next((kind for magic, kind in MAGIC.items() if head.startswith(magic)), kind)
 
     @cached_property
     def content(self) -> Any:
-        """The content of a torch or safetensors file; None for other kinds.
-
-        Raises:
-            InputError: the file is damaged.
-            UnsafeFile: it requires code beyond tensors and plain values.
-        """
+        """The content of a torch or safetensors file; None for other kinds. A file that requires code is refused."""
         with reading(self):
             if self.kind == "safetensors":
                 with safe_open(self.path, "pt") as tensors:
@@ -254,13 +241,9 @@ def explain_refusal(path: Path, error: str) -> str:
     match = re.search(r"GLOBAL (\S+)", error)
     if match is None:
         return f"{path} is refused: its pickle protocol can run code; save it again with torch.save(content, FILE)"
-    name = match[1].rstrip(".")
+    name, output = match[1].rstrip("."), f"{path.stem}_weights.pt"
     if name.partition(".")[0] in RUNNERS:
-        return (
-            f"{path} is refused as unsafe: loading it would run {name}. Nothing was run; do not load it with another "
-            "tool, and ask its author for a file of tensors"
-        )
-    output = path.with_name(f"{path.stem}_weights.pt").name
+        return f"{path} is refused as unsafe: loading it would run {name}; ask its author for a file of tensors"
     return (
         f"{path}: contains unsafe class {name}, expected tensors only. If you trust the file, save its tensors "
         f"where the class is installed: content = torch.load({str(path)!r}, weights_only=False); "
@@ -308,11 +291,7 @@ def plain(value: Any) -> Any:
 
 
 def describe(file: File) -> str:
-    """Return the message for a file or folder without a known format: its kind and the next step.
-
-    Raises:
-        UnsafeFile: it requires code.
-    """
+    """Return the message for a file or folder without a known format; refuse one that requires code."""
     path, names = file.path, ", ".join(str(name)[:40] for name in file.arrays[:8])
     if file.kind == "folder":
         return f"{path} is a folder without a known model ({', '.join(file.names[:8])}); name a checkpoint in it"
@@ -320,9 +299,7 @@ def describe(file: File) -> str:
         raise UnsafeFile(f"{path} is a plain Python pickle, which can run code and is not loaded; {EMBED_INSTEAD}")
     if file.kind in ADVICE:
         return f"{path} {ADVICE[file.kind]}"
-    if file.kind == "npy":
-        return f"{path} is one array; {EMBED_INSTEAD}"
-    if file.kind == "npz":
+    if file.kind in {"npz", "npy"}:
         return f"{path} has no array 'query', 'candidate' or 'embeddings' (arrays: {names}); {EMBED_INSTEAD}"
     if any((path.parent / name).is_file() for name in MODEL_FOLDER_FILES):
         return f"{path} contains only the weights of the model in {path.parent}; name the folder: {path.parent}"
@@ -330,4 +307,4 @@ def describe(file: File) -> str:
         return f"{path} contains a {type(file.content).__name__}, expected named tensors; {EMBED_INSTEAD}"
     is_state = file.content and all(isinstance(value, Tensor) for value in file.content.values())
     problem = "is a bare state dict" if is_state else "is a training checkpoint of an unknown architecture"
-    return f"{path} {problem} ({len(file.content)} entries: {names}); {EMBED_INSTEAD}, {BUILD_INSTEAD}"
+    return f"{path} {problem} ({len(file.content)} entries: {names}); {EMBED_INSTEAD}, or --model file.py:build"

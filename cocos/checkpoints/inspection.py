@@ -12,12 +12,11 @@ from cocos.base.errors import InputError, UnsafeFile
 from cocos.checkpoints import formats, model_card, recorded, runs
 from cocos.checkpoints.arrays import npz_headers
 from cocos.checkpoints.checkpoint import EXAMPLE, EXAMPLE_FILE, Checkpoint, one_sentence
-from cocos.checkpoints.files import DATA_KINDS, MODEL_FOLDER_FILES, NAMESPACES, TENSOR_KINDS, File, describe, plain
-from cocos.checkpoints.state_dicts import is_training_state, weight_files
+from cocos.checkpoints.files import DATA_KINDS, MODEL_FOLDER_FILES, TENSOR_KINDS, File, describe, plain
+from cocos.checkpoints.state_dicts import NOT_OF_THE_MODEL, weight_files
 from cocos.data.images import ImagesElsewhere
 
-MISSING_MODEL = "an encoder: the architecture is not known; name a function that builds it, --model file.py:build"
-MISSING_DATA = "training data that it encodes: --data DATA"
+MISSING_MODEL, MISSING_DATA = "an encoder: --model file.py:build", "training data that it encodes: --data DATA"
 MISSING_SAMPLES = "samples and their encoder: class vectors alone are counted, each as a sample of its class"
 # Kinds of data whose images are files next to a list of them.
 IMAGE_KINDS = ("captions", "image_lists")
@@ -30,10 +29,6 @@ def inspect(path: Path | str, data: Path | str | None = None) -> dict:
     Args:
         path: the file, a model folder, or the folder of a training run; `example` is the embedded checkpoint.
         data: file or folder of the training data.
-
-    Returns:
-        path, sha256, container, format, contents, tensors, the loss and settings of the training, missing parts, the
-        `next` command, and `advice` if nothing can be counted; for a run, its checkpoints by step.
 
     Raises:
         InputError: the file cannot be read.
@@ -54,6 +49,7 @@ def inspect(path: Path | str, data: Path | str | None = None) -> dict:
 
 def describe_checkpoint(file: File, module: ModuleType | None, path: Path, data) -> dict:
     """Describe a file of a format, or the tensors and settings of any other file."""
+    top_values = {str(key): item for key, item in file.record.items() if isinstance(item, int | float | str)}
     option = f" --data {shlex.quote(str(data)) if data else 'DATA'}"
     command, missing, advice = f"cocos count {shlex.quote(str(path))}", [], None
     candidates = recorded.read_file(file).candidates
@@ -61,7 +57,7 @@ def describe_checkpoint(file: File, module: ModuleType | None, path: Path, data)
         advice = describe(file)  # raises UnsafeFile for a file that requires code
         if file.kind not in TENSOR_KINDS:
             raise InputError(advice)
-        checkpoint = Checkpoint(path, file.sha256, file.kind, top_values(file), settings=recorded.read_file(file))
+        checkpoint = Checkpoint(path, file.sha256, file.kind, top_values, settings=recorded.read_file(file))
         missing = [] if file.kind in {"npz", "npy"} else [MISSING_MODEL, MISSING_DATA]
         command = f"{command} --model file.py:build{option}" if missing else None
         if any((file.path.parent / name).is_file() for name in MODEL_FOLDER_FILES):
@@ -74,7 +70,7 @@ def describe_checkpoint(file: File, module: ModuleType | None, path: Path, data)
             missing = [MISSING_SAMPLES]
         option = option if data or missing == [MISSING_DATA] else ""
         command = f"{command}{option} --loss {checkpoint.settings.loss or checkpoint.first_loss}"
-    hyper_parameters = {key: file.record.get(key) for key in recorded.SETTINGS_KEYS}
+    hyper_parameters = {key: value for key, value in file.record.items() if key in recorded.SETTINGS_KEYS}
     state = model_card.trainer_state(file.path) if file.kind == "folder" else {}
     return {
         "sha256": checkpoint.sha256,
@@ -90,10 +86,8 @@ def describe_checkpoint(file: File, module: ModuleType | None, path: Path, data)
         "trained_with": checkpoint.settings.loss,
         "recorded": checkpoint.settings.parameters,
         "loss_settings": [dataclasses.asdict(candidate) for candidate in candidates],
-        "training": top_values(file) | {key: state[key] for key in ("epoch", "global_step") if key in state},
-        "hyper_parameters": {
-            key: value for key, value in hyper_parameters.items() if isinstance(value, (dict, *NAMESPACES))
-        },
+        "training": top_values | {key: state[key] for key in ("epoch", "global_step") if key in state},
+        "hyper_parameters": hyper_parameters,
         "tensors": list_tensors(file),
         "next": command,
     }
@@ -117,13 +111,8 @@ def walk(value: Any, prefix: str = "", depth: int = 0) -> Iterator[tuple[str, An
         yield prefix, value
     elif depth < MAX_DEPTH and isinstance(value, dict | list | tuple):
         for key, item in value.items() if isinstance(value, dict) else enumerate(value):
-            if depth or not is_training_state(key):
+            if depth or not str(key).lower().startswith(NOT_OF_THE_MODEL):
                 yield from walk(item, f"{prefix}.{key}" if prefix else str(key), depth + 1)
-
-
-def top_values(file: File) -> dict:
-    """Return the numbers and text at the top level of a torch file, such as `epoch`."""
-    return {str(key): item for key, item in file.record.items() if isinstance(item, bool | int | float | str)}
 
 
 def describe_run(folder: File) -> dict:
@@ -132,8 +121,7 @@ def describe_run(folder: File) -> dict:
     for path, step in runs.list_checkpoints(folder.path).items():
         entry = {"name": path.relative_to(folder.path).as_posix(), "step": step, "format": None, "advice": None}
         try:
-            file = File(path)
-            entry |= {"format": formats.name_of(formats.find(file)), "container": file.kind}
+            entry |= {"format": formats.name_of(formats.find(File(path))), "container": File(path).kind}
         except InputError as error:
             entry |= {"container": "refused" if isinstance(error, UnsafeFile) else "unreadable", "advice": str(error)}
         checkpoints.append(entry)
@@ -146,16 +134,15 @@ def describe_run(folder: File) -> dict:
 
 def describe_data(file: File, kind: str) -> dict:
     """Describe training data; if their images are elsewhere, the next command has the option for their folder."""
-    source, option = training_data.find(file.path), ""
-    contents, notes = {}, []
+    source, option, contents = training_data.find(file.path), "", {}
     try:
         for split in source.splits if kind in IMAGE_KINDS else ():
             rows = source.load(split)
-            texts = [f"{len(rows.query):,} images"]
-            texts += [] if rows.candidate is None else [f"{len(rows.candidate):,} {rows.candidate.kind}s"]
-            contents |= {"data set": rows.name, split: ", ".join(texts)}
-            notes += rows.notes
+            contents |= {
+                "data set": rows.name,
+                split: f"{len(rows.query):,} images, {len(rows.candidate or ()):,} others",
+            }
     except ImagesElsewhere as error:
-        contents, option = contents | {"images": str(error)}, " --images FOLDER"
+        contents, option = {"images": str(error)}, " --images FOLDER"
     command = f"cocos encode {shlex.quote(str(file.path))}{option} --model MODEL --out embeddings.npz"
-    return {"format": kind, "splits": list(source.splits), "contents": contents, "notes": notes, "next": command}
+    return {"format": kind, "splits": list(source.splits), "contents": contents, "notes": [], "next": command}

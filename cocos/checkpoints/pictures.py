@@ -17,21 +17,14 @@ IMAGES_AT_ONCE = 32
 
 @dataclass(frozen=True)
 class Preparation:
-    """How an image is prepared for a network.
+    """How an image is prepared for a network."""
 
-    Args:
-        resize: pixels of the shorter side, or (height, width); None leaves the size.
-        crop: (height, width) of the centre, padded with zeros if the image is smaller; None leaves the size.
-        mean: of each channel, where white is 1.
-        std: of each channel.
-        resampling: `bilinear` or `bicubic`, both as Pillow does it (a smaller image is averaged).
-    """
-
-    resize: int | tuple[int, int] | None = 256
+    resize: int | tuple[int, int] | None = 256  # pixels of the shorter side, or (height, width); None leaves the size
+    # (height, width) of the centre, padded with zeros if the image is smaller; None leaves the size.
     crop: tuple[int, int] | None = (224, 224)
-    mean: tuple[float, ...] = (0.485, 0.456, 0.406)
-    std: tuple[float, ...] = (0.229, 0.224, 0.225)
-    resampling: str = "bilinear"
+    mean: tuple[float, ...] = (0.485, 0.456, 0.406)  # of each channel, where white is 1
+    std: tuple[float, ...] = (0.229, 0.224, 0.225)  # of each channel
+    resampling: str = "bilinear"  # `bilinear` or `bicubic`, both as Pillow does it (a smaller image is averaged)
 
     @classmethod
     def read(cls, settings: Mapping[str, Any]) -> "Preparation":

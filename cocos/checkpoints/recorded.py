@@ -65,21 +65,13 @@ WITH_SCALE = ("arcface", "cosface", "normalized_softmax")
 
 @dataclass(frozen=True)
 class Candidate:
-    """A number of a file that may be a parameter of the loss.
+    """A number of a file that may be a parameter of the loss."""
 
-    Args:
-        parameter: `temperature`, `scale`, `margin` or `bias`.
-        value: as the loss takes it: no logarithm, no inverse.
-        source: keys that lead to it, with dots.
-        learned: whether it is a tensor, trained with the model.
-        reason: why it is not used; empty if it is.
-    """
-
-    parameter: str
-    value: float
-    source: str
-    learned: bool
-    reason: str
+    parameter: str  # `temperature`, `scale`, `margin` or `bias`
+    value: float  # as the loss takes it: no logarithm, no inverse
+    source: str  # keys that lead to it, with dots
+    learned: bool  # whether it is a tensor, trained with the model
+    reason: str  # why it is not used; empty if it is
 
     @property
     def quantity(self) -> tuple[str, float]:
@@ -92,25 +84,16 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Recorded:
-    """The settings that a checkpoint recorded.
+    """The settings that a checkpoint recorded."""
 
-    Args:
-        loss: built-in loss that the file names, or None.
-        parameters: loss -> parameters.
-        candidates: every number that may be a parameter of the loss, with the reason if it is not used.
-        notes: one for each choice between values that disagree.
-        batch_size: of the training, or None.
-        one_direction: whether only the queries search their candidates in the training.
-        source: file or part with the record, for messages.
-    """
-
-    loss: str | None = None
-    parameters: Mapping[str, dict[str, float]] = field(default_factory=dict)
+    loss: str | None = None  # built-in loss that the file names, or None
+    parameters: Mapping[str, dict[str, float]] = field(default_factory=dict)  # loss -> parameters
+    # Every number that may be a parameter of the loss, with the reason if it is not used.
     candidates: tuple[Candidate, ...] = ()
-    notes: tuple[str, ...] = ()
-    batch_size: int | None = None
-    one_direction: bool = False
-    source: str = "the checkpoint"
+    notes: tuple[str, ...] = ()  # one for each choice between values that disagree
+    batch_size: int | None = None  # of the training, or None
+    one_direction: bool = False  # whether only the queries search their candidates in the training
+    source: str = "the checkpoint"  # file or part with the record, for messages
 
 
 def read(content: Mapping[str, Any]) -> Recorded:

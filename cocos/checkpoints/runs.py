@@ -14,8 +14,6 @@ MODEL_FILES = ("config.json", "modules.json")  # a folder with one of these is o
 TRAINING_STATE = re.compile(
     r"(^|[/_.-])(optimi[sz]er|scheduler|scaler|rng_state\w*|training_args)([_.-]|$)", re.IGNORECASE
 )
-# pytorch-metric-learning saves one model as several files, all loaded with the trunk.
-TRUNK_PART = re.compile(r"^(embedder|metric_loss|classifier)(?=_)")
 # Lightning writes epoch=9-step=30: a step precedes an epoch, and both precede an unlabelled number.
 STEP = re.compile(r"(?:step|iter|iteration|checkpoint|ckpt)s?[=_-]?(\d+)", re.IGNORECASE)
 EPOCH = re.compile(r"epochs?[=_-]?(\d+)", re.IGNORECASE)
@@ -33,12 +31,6 @@ def read_step(path: Path) -> int | None:
     """Return the training step in a path relative to the run folder, or None if absent.
 
     Order of precedence: a labelled number in the name, any integer in a file name, a labelled number in a folder.
-
-    Examples:
-        >>> from pathlib import Path
-        >>> from cocos.checkpoints.runs import read_step
-        >>> [read_step(Path(name)) for name in ("epoch=9-step=30.ckpt", "checkpoint-500/model.bin", "best.pt")]
-        [30, 500, None]
     """
     *folders, name = path.parts
     digits = labelled_digits(name)
@@ -53,12 +45,8 @@ def read_step(path: Path) -> int | None:
 def list_checkpoints(folder: Path) -> dict[Path, int | None]:
     """Return the checkpoints of a run with their steps, in ascending order, unnumbered checkpoints last.
 
-    A checkpoint is a file with one of `SUFFIXES`, or the folder of a Hugging Face model. Hidden files, optimizer states
-    and the other parts of a pytorch-metric-learning model are skipped. A folder that is one model is a run of one
-    checkpoint.
-
-    Raises:
-        InputError: the folder contains no checkpoint, or several runs.
+    A checkpoint is a file with one of `SUFFIXES`, or the folder of a Hugging Face model; optimizer states are skipped.
+    A folder that is one model is a run of one checkpoint.
     """
     paths = [Path(name) for name in File(folder).names]
     weights = {path for path in paths if path.name.endswith(SUFFIXES)}
@@ -66,9 +54,7 @@ def list_checkpoints(folder: Path) -> dict[Path, int | None]:
     models = {path.parent for path in paths if path.name in MODEL_FILES} & parents
     checkpoints = {model for model in models if models.isdisjoint(model.parents)}
     for path in weights:
-        trunk = path.with_name(TRUNK_PART.sub("trunk", path.name))
-        is_part = not models.isdisjoint(path.parents) or (trunk != path and trunk in weights)
-        if not is_part and not TRAINING_STATE.search(path.as_posix()):
+        if models.isdisjoint(path.parents) and not TRAINING_STATE.search(path.as_posix()):
             checkpoints.add(path)
     # The folders of runs: `a` for a/checkpoint-500/model.bin.
     places = {path: Path(*(part for part in path.parts[:-1] if not labelled_digits(part))) for path in checkpoints}
@@ -81,23 +67,15 @@ def list_checkpoints(folder: Path) -> dict[Path, int | None]:
         checkpoints = {path for path in checkpoints if places[path] == Path()}
     elif len(runs) > 1:
         raise InputError(f"{folder}: {len(runs)} runs, expected one; choose a subfolder, such as {folder / min(runs)}")
-    return {folder / path: read_step(path) for path in sorted(checkpoints, key=step_key)}
-
-
-def step_key(path: Path) -> tuple:
-    """Return a sort key by step, then by name with its numbers in order, with unnumbered paths last."""
-    step = read_step(path)
-    parts = re.split(r"(\d+)", path.as_posix())
-    return step is None, step or 0, [int(part) if part.isdecimal() else part for part in parts]
+    steps = {path: read_step(path) for path in sorted(checkpoints, key=lambda path: (len(path.name), path))}
+    steps = sorted(steps.items(), key=lambda item: (item[1] is None, item[1] or 0))
+    return {folder / path: step for path, step in steps}
 
 
 def find_runs(paths: Sequence[Path]) -> dict[str, dict[Path, int | None]]:
     """Return the checkpoints of each training run with their steps, by the name of the run.
 
     Files are one run, sorted by their numbers, or else in the given order. Each folder is a run.
-
-    Raises:
-        InputError: a path is missing, or a folder contains no checkpoint or several runs.
     """
     if missing := [path for path in paths if path != EXAMPLE and not path.exists()]:
         raise InputError(f"{missing[0]}: not found, expected the checkpoints of a run or its folder")

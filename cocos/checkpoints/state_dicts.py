@@ -35,23 +35,14 @@ def state_dicts(content: Any, depth: int = 0) -> Iterator[dict[str, Tensor]]:
             bare = {WRAPPERS.sub("", name): tensor for name, tensor in tensors.items()}
             yield bare if len(bare) == len(tensors) else tensors  # two names would become one
         keys = [key for key in KNOWN_KEYS if key in content]
-        keys += [key for key in content if key not in KNOWN_KEYS and not is_training_state(key)]
+        keys += [key for key in content if key not in KNOWN_KEYS and not str(key).lower().startswith(NOT_OF_THE_MODEL)]
         values = [content[key] for key in keys]
     for value in values if depth < MAX_DEPTH else ():
         yield from state_dicts(value, depth + 1)
 
 
-def is_training_state(key: Any) -> bool:
-    """Return whether a key leads to the state of an optimizer or scheduler."""
-    return str(key).lower().startswith(NOT_OF_THE_MODEL)
-
-
 def weight_files(folder: File) -> list[str]:
-    """Return the names of the weight files in a folder and its subfolders; only the safetensors files if both exist.
-
-    Raises:
-        InputError: an index lists a file that is not in the folder.
-    """
+    """Return the names of the weight files in a folder and its subfolders; only the safetensors files if both exist."""
     files: dict[str, list[str]] = {}
     for name in folder.names:
         if match := WEIGHT_FILE.search(name):
@@ -63,9 +54,3 @@ def weight_files(folder: File) -> list[str]:
                 raise InputError(f"{folder.path / name} lists {missing[0]}, which is not in the folder; copy all files")
     safe = {place: [name for name in names if name.endswith(".safetensors")] for place, names in files.items()}
     return [name for place, names in files.items() for name in safe[place] or names]
-
-
-def weights(folder: File) -> dict[str, Tensor]:
-    """Read the weights at the top of a model folder; empty if absent."""
-    names = [name for name in weight_files(folder) if "/" not in name]
-    return {key: tensor for name in names for key, tensor in folder.file(name).content.items()}

@@ -1,6 +1,5 @@
 """A model of the user: `--model file.py:build`, a function from the content of a checkpoint to an encoder."""
 
-import inspect
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -27,49 +26,32 @@ def is_code(model: Any) -> bool:
 def open(path: Path, model: Any, training: Source | None, *, is_data: bool) -> Checkpoint:
     """Open a checkpoint with the user's `build(content)`, or training data with an encoder or `build()`.
 
-    Args:
-        path: of the checkpoint, or of the data. The content of a folder is its path.
-        model: the user's object or its name.
-        training: the data.
-        is_data: whether `path` is the data.
-
-    Raises:
-        InputError: the file has no tensors.
-        UnsafeFile: it requires code beyond tensors and plain values.
+    The content of a folder is its path.
     """
     name = f"model {model if isinstance(model, str) else getattr(model, '__name__', type(model).__name__)!r}"
     user_object = user_code.load(model, "model") if isinstance(model, str) else model
     checkpoint = Checkpoint(path, "", "own", {"model": str(model)}, training=training)
-    if is_data:
-        arguments = () if takes_no_arguments(user_object) else None
-    else:
+    content = None
+    if not is_data:
         file = File(path)
         content = path if file.kind == "folder" else file.content
         if content is None:
             raise InputError(f"{path}: a {file.kind} file has no tensors for --model; expected torch or safetensors")
         if not callable(user_object):
             raise InputError(f"{name}: {type(user_object).__name__}, expected a function build(content)")
-        settings, vectors, arguments = recorded.read_file(file), class_vectors.find(file), (content,)
+        settings, vectors = recorded.read_file(file), class_vectors.find(file)
         checkpoint = replace(checkpoint, sha256=file.sha256, settings=settings, notes=settings.notes)
         if vectors is not None and vectors.in_loss:
             checkpoint = replace(checkpoint, proxies=vectors.vectors, proxy_labels=vectors.labels)
 
     def encoder() -> nn.Module:
-        if arguments is None or isinstance(user_object, nn.Module):
+        builds_from_nothing = (
+            is_data and getattr(user_object, "__code__", None) and not user_object.__code__.co_argcount
+        )
+        if isinstance(user_object, nn.Module) or (is_data and not builds_from_nothing):
             return encoding.user_encoder(user_object, name)
         with user_code.reported(name):
-            built = user_object(*arguments)
+            built = user_object() if builds_from_nothing else user_object(content)
         return encoding.user_encoder(built, name)
 
     return replace(checkpoint, encoder=encoder)
-
-
-def takes_no_arguments(function: Any) -> bool:
-    """Return whether an object is a function without positional arguments, which builds an encoder."""
-    if not callable(function) or isinstance(function, nn.Module):
-        return False
-    try:
-        parameters = inspect.signature(function).parameters.values()
-    except (TypeError, ValueError):
-        return False
-    return all(parameter.kind in {parameter.KEYWORD_ONLY, parameter.VAR_KEYWORD} for parameter in parameters)

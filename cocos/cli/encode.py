@@ -17,7 +17,7 @@ DATA_HELP = (
 )
 COLUMNS_HELP = "Columns of a table: query=NAME,positive=NAME,negative=NAME,NAME or text=NAME,label=NAME."
 IMAGES_HELP = "Folder of the images that a caption file lists."
-PICTURES_DEFAULT = "paths if all are in the output's folder, else thumbnails"
+PICTURES_DEFAULT = "paths if all are in the output's folder"
 
 
 @app.command(epilog="Example: cocos encode pairs.jsonl --model all-MiniLM-L6-v2 --out embeddings.npz")

@@ -22,20 +22,8 @@ from cocos.checkpoints.formats import (
 )
 
 # The first format that recognises a file reads it: special formats first, class vectors in any file last.
-FORMATS = (
-    native,
-    vsepp,
-    warpnet,
-    iresnet,
-    embeddings,
-    scores,
-    shards,
-    huggingface,
-    timm,
-    open_clip,
-    vector_tables,
-    class_vectors,
-)
+FORMATS = (native, vsepp, warpnet, iresnet, embeddings, scores, shards, huggingface, timm, open_clip)
+FORMATS += (vector_tables, class_vectors)
 
 
 def find(file: File) -> ModuleType | None:

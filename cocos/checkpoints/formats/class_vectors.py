@@ -35,27 +35,20 @@ CENTERS_PER_CLASS = 10  # default of SoftTripleLoss; a file does not record anot
 FIRST_LOSSES = {"proxies": "proxynca", "class weights": "normalized_softmax", "centers": "softtriple"}
 RANK = re.compile(r"softmax_fc_gpu_(\d+)\.pt$")
 NO_SAMPLES = (
-    "{} contains class vectors and no samples: each vector is counted as a sample at the center of its class, and "
-    "samples are mostly pushed more, so these numbers have no verdict. Add samples: numpy.savez(FILE, embeddings=..., "
-    "labels=..., proxies=...), or name the encoder and its data, --model file.py:build --data DATA"
+    "{} contains class vectors and no samples: each vector is counted as a sample at the center of its class, and the "
+    "numbers have no verdict. Add samples: numpy.savez(FILE, embeddings=..., labels=..., proxies=...), or name the "
+    "encoder and its data, --model file.py:build --data DATA"
 )
 
 
 @dataclass(frozen=True, eq=False)
 class ClassVectors:
-    """Vectors of classes.
+    """Vectors of classes."""
 
-    Args:
-        name: of the tensor in the file.
-        role: `class weights`, `proxies`, or `centers`, several proxies per class.
-        vectors: (P, D).
-        in_loss: whether they are parameters of a loss, rather than the last layer of a network.
-    """
-
-    name: str
-    role: str
-    vectors: Tensor
-    in_loss: bool = True
+    name: str  # of the tensor in the file
+    role: str  # `class weights`, `proxies`, or `centers`, several proxies per class
+    vectors: Tensor  # (P, D)
+    in_loss: bool = True  # whether they are parameters of a loss, rather than the last layer of a network
 
     @property
     def labels(self) -> Tensor | None:
@@ -94,10 +87,7 @@ def find(file: File) -> ClassVectors | None:
 
 
 def join_ranks(folder: Path, prefix: str = "") -> Tensor | None:
-    """Join the class weights of all ranks in a folder, (classes, D), in the order of the ranks; None if absent.
-
-    The backbone `Follow-model.pt` belongs to `Follow-softmax_fc_gpu_{rank}.pt`.
-    """
+    """Join the class weights of all ranks in a folder, (classes, D), in the order of the ranks; None if absent."""
     paths = {
         int(match[1]): path for path in folder.glob(f"{prefix}softmax_fc_gpu_*.pt") if (match := RANK.search(path.name))
     }
@@ -117,10 +107,7 @@ def load(file: File, data=None) -> Checkpoint:
     class_vectors, settings = find(file), recorded.read_file(file)
     role, vectors, labels = class_vectors.role, class_vectors.vectors.contiguous(), class_vectors.labels
     if data is not None:
-        raise InputError(
-            f"data {data}: {file.path} contains {role} and no encoder that cocos knows; name it with --model "
-            "file.py:build, or save the embeddings: numpy.savez(FILE, embeddings=..., labels=..., proxies=...)"
-        )
+        raise InputError(f"data {data}: {file.path} contains {role} and no encoder; name it, --model file.py:build")
     if settings.loss is None and list(file.record) == ["Proxies"]:  # of WarpNet
         settings = replace(settings, loss="warped_softmax")
     notes = (*settings.notes, NO_SAMPLES.format(file.path))
@@ -129,16 +116,8 @@ def load(file: File, data=None) -> Checkpoint:
     else:
         notes = (f"{class_vectors.name}: {CENTERS_PER_CLASS} centers per class are assumed", *notes)
         settings = replace(settings, loss=settings.loss or "softtriple")
-    number, width = vectors.shape
-    return Checkpoint(
-        file.path,
-        file.sha256,
-        "class_vectors",
-        {role: f"{class_vectors.name}, {int(labels.max()) + 1} classes, {number} vectors of {width} numbers"},
-        embedder=lambda *_: Embeddings.labelled(vectors, labels, vectors, labels),
-        settings=settings,
-        first_loss=FIRST_LOSSES[role],
-        notes=notes,
-        proxies=vectors,
-        proxy_labels=class_vectors.labels,
-    )
+    contents = {role: f"{class_vectors.name}, {int(labels.max()) + 1} classes, vectors {tuple(vectors.shape)}"}
+    options = {"settings": settings, "first_loss": FIRST_LOSSES[role], "notes": notes}
+    options |= {"proxies": vectors, "proxy_labels": class_vectors.labels}
+    embeddings = Embeddings.labelled(vectors, labels, vectors, labels)
+    return Checkpoint(file.path, file.sha256, "class_vectors", contents, lambda *_: embeddings, **options)

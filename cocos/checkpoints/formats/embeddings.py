@@ -1,6 +1,5 @@
 """Files of embeddings, read and written: .npz, .safetensors or a torch file, recognised by the names of its arrays."""
 
-import difflib
 import json
 import re
 from collections.abc import Mapping
@@ -28,7 +27,6 @@ from cocos.embeddings.annotations import Pictures
 # shortened ends the process.
 MIN_MAPPED = 2**30
 MAX_NAME = 300  # characters of a name that is written: names are shown, not encoded again
-THUMBNAIL = (64, 64)
 NAME_ARRAYS, PICTURE_ARRAYS = ("query_name", "candidate_name"), ("query_image", "candidate_image")
 # Pair labels, and the sources that candidates come from.
 MARK_ARRAYS, SOURCE_ARRAYS = ("query_mark", "candidate_mark"), ("query_source", "candidate_source")
@@ -53,8 +51,8 @@ CLASSES = (
     "target",
     "classes",
     "class",
-    "class_id",
     "class_ids",
+    "class_id",
     "identities",
     "pids",
     "y",
@@ -93,12 +91,7 @@ def rename_arrays(file: File) -> dict[str, str]:
 
 
 def read_arrays(file: File, names: Mapping[str, str]) -> dict[str, Any]:
-    """Read arrays as tensors, or as text; large uncompressed matrices in an npz file are mapped.
-
-    Args:
-        file: an npz, safetensors or torch file.
-        names: name in the file -> name of the result.
-    """
+    """Read arrays, `names` in the file -> here, as tensors or text; large uncompressed matrices are mapped."""
     if file.kind != "npz":
         return {name: as_tensor(file, name, file.content[key]) for key, name in names.items()}
     arrays = {}
@@ -106,9 +99,6 @@ def read_arrays(file: File, names: Mapping[str, str]) -> dict[str, Any]:
         headers = npz_headers(file.path)
     with reading(file), np.load(file.path, allow_pickle=False) as archive:
         for key, header in headers.items():
-            if key in names and header.dtype == "object":
-                fix = f"numpy.savez(FILE, {key}=numpy.asarray({key}.tolist()), ...)"
-                raise InputError(f"{file.path}, {key}: an array of Python objects, expected numbers or text: {fix}")
             if key in names:
                 is_mapped = header.layout is not None and len(header.shape) == 2 and header.size >= MIN_MAPPED
                 arrays[names[key]] = as_tensor(file, names[key], header.map() if is_mapped else archive[key])
@@ -137,7 +127,12 @@ def load(file: File, data=None) -> Checkpoint:
     names = {str(name): renamed.get(name, str(name)) for name in file.arrays}
     labelled = "embeddings" in names.values()
     known = FURTHER | (LABELLED if labelled else TWO_SIDED)
-    check_names(path, names, known, labelled=labelled, renamed=bool(renamed))
+    required = ("embeddings", "labels") if labelled else ("query", "candidate")
+    if missing := [name for name in required if name not in names.values()]:
+        expected = "query, candidate, query_group, candidate_group; or embeddings, labels, proxies, proxy_labels"
+        raise InputError(
+            f"{path} has no array {missing[0]!r} (it has {', '.join(list(names)[:8])}), expected {expected}"
+        )
     arrays = read_arrays(file, {old: name for old, name in names.items() if name in known})
     if "directions" in file.metadata:
         arrays["directions"] = file.metadata["directions"]
@@ -159,9 +154,8 @@ def load(file: File, data=None) -> Checkpoint:
     embeddings = build_embeddings(path, arrays, folder, tuple(map(str, provenance.get("notes") or ())))
     if not labelled and "query_group" not in arrays:
         height, width = embeddings.query.shape
-        hint = f" ({height} rows of {width} numbers; if these are {width} items, transpose the arrays)"
-        note = f"{path} has no groups: row i of the queries matches row i of the candidates"
-        notes.append(note + (hint if height < width else ""))
+        hint = f" ({height} rows of {width} numbers; transpose {width} items)" if height < width else ""
+        notes.append(f"{path} has no groups: row i of the queries matches row i of the candidates{hint}")
     is_mapped = any(isinstance(array, np.memmap) for array in arrays.values())
     notes += [f"{path} is mapped, not read, and its sha256 is not taken"] if is_mapped else []
     contents = {name: plain(array) if hasattr(array, "dtype") else f"({len(array)},)" for name, array in arrays.items()}
@@ -169,35 +163,10 @@ def load(file: File, data=None) -> Checkpoint:
     contents |= {"provenance": provenance} if provenance else {}
     settings = recorded_loss(provenance) or recorded.read_file(file)
     has_rows = embeddings.names or embeddings.pictures
-    return Checkpoint(
-        path,
-        "" if is_mapped else file.sha256,
-        "embeddings",
-        contents,
-        embedder=lambda *_: embeddings,
-        settings=settings,
-        notes=(*notes, *settings.notes),
-        rows=lambda: annotated_rows(embeddings) if has_rows else None,
-    )
-
-
-def check_names(path: Path, names: Mapping[str, str], known: set[str], *, labelled: bool, renamed: bool) -> None:
-    """Refuse missing arrays, and misspelt ones unless arrays of other code were renamed."""
-    required, content = (("embeddings", "labels") if labelled else ("query", "candidate")), ", ".join(list(names)[:8])
-    if labelled and {"query", "candidate"} & set(names.values()):
-        raise InputError(f"{path} contains a labelled set and two sides ({content}); save two files")
-    missing = [name for name in required if name not in names.values()]
-    if missing == ["labels"] and path.with_name("tokenizer.json").is_file():
-        raise InputError(f"{path} looks like a static table of tokens; encode with it: --model file.py:build")
-    if missing:
-        raise InputError(
-            f"{path} has no array {missing[0]!r} (it contains {content}); cocos reads query, candidate, query_group "
-            "and candidate_group of two sides, or embeddings, labels and optionally proxies, proxy_labels"
-        )
-    for name in () if renamed else names:
-        close = difflib.get_close_matches(name[:40], known - set(names), n=1, cutoff=0.8)
-        if close and name not in known and not recorded.is_parameter(name):
-            raise InputError(f"{path}: unknown array {name!r}: did you mean {close[0]!r}?")
+    options = {"settings": settings, "notes": (*notes, *settings.notes)}
+    options["rows"] = lambda: annotated_rows(embeddings) if has_rows else None
+    sha256 = "" if is_mapped else file.sha256
+    return Checkpoint(path, sha256, "embeddings", contents, lambda *_: embeddings, **options)
 
 
 def build_embeddings(path: Path, arrays: dict[str, Any], folder: Path, notes: tuple[str, ...]) -> Embeddings:
@@ -292,11 +261,7 @@ def merge_copies(arrays: Mapping[str, Any]) -> dict[str, Any]:
 def write(path: Path, embeddings: Embeddings, provenance: dict[str, Any], pictures: str = "auto") -> Path:
     """Write embeddings as an uncompressed `.npz`, which can be mapped, whole or not at all.
 
-    Args:
-        path: of the output.
-        embeddings: with the groups, names, pictures and hard negatives of their rows.
-        provenance: JSON data, see `describe_provenance`.
-        pictures: `auto` (paths if all files are in the folder of the output, else thumbnails) or `none`.
+    Pictures in files are paths if all are in the folder of the output, and otherwise left out, as with `none`.
     """
     sides = {"query": embeddings.query, "candidate": embeddings.candidate, "negatives": embeddings.negatives}
     sides |= {"query_group": embeddings.query_group, "candidate_group": embeddings.candidate_group}
@@ -312,9 +277,9 @@ def write(path: Path, embeddings: Embeddings, provenance: dict[str, Any], pictur
         if texts is not None:
             short = (text if len(text) <= MAX_NAME else text[: MAX_NAME - 1] + "…" for text in texts)
             arrays[NAME_ARRAYS[side]] = np.array([text.encode() for text in short])
-        if images is not None and pictures != "none":
-            paths = relative_paths(images, path.parent.absolute())
-            arrays[PICTURE_ARRAYS[side]] = thumbnails(images) if paths is None else np.array(paths)
+        paths = None if images is None else relative_paths(images, path.parent.absolute())
+        if paths is not None and pictures != "none":
+            arrays[PICTURE_ARRAYS[side]] = paths
     try:
         with writing.replacing(path) as temporary:
             np.savez(temporary, **arrays, provenance=json.dumps(provenance, allow_nan=False))
@@ -323,28 +288,14 @@ def write(path: Path, embeddings: Embeddings, provenance: dict[str, Any], pictur
     return path
 
 
-def relative_paths(pictures: Pictures, folder: Path) -> list[str] | None:
-    """Return the paths of pictures relative to a folder; None if one is outside, or the pictures are arrays."""
+def relative_paths(pictures: Pictures, folder: Path) -> np.ndarray | None:
+    """Return arrays of pictures as they are, or their paths relative to a folder; None if one is elsewhere."""
     if isinstance(pictures, np.ndarray):
-        return None
+        return pictures
     paths = [Path(path).absolute() if path else folder for path in pictures]
     if not all(path.is_relative_to(folder) for path in paths):
         return None
-    return ["" if path == folder else path.relative_to(folder).as_posix() for path in paths]
-
-
-def thumbnails(pictures: Pictures) -> np.ndarray:
-    """Return pictures in white squares, (N, 64, 64, 3); small ones in an array stay as they are."""
-    from PIL import Image, ImageOps
-
-    if isinstance(pictures, np.ndarray) and max(pictures.shape[1:3]) <= THUMBNAIL[0]:
-        return pictures
-    squares = []
-    for row in range(len(pictures)):
-        picture = annotations.picture(pictures, row)
-        image = Image.fromarray(np.full((*THUMBNAIL, 3), 255, np.uint8) if picture is None else picture)
-        squares.append(np.asarray(ImageOps.pad(image, THUMBNAIL, color="white")))
-    return np.stack(squares)
+    return np.array(["" if path == folder else path.relative_to(folder).as_posix() for path in paths])
 
 
 def describe_provenance(checkpoint: Checkpoint, source: Source, rows: TrainingSet) -> dict[str, Any]:

@@ -95,24 +95,19 @@ def load(file: File, data: Any = None) -> Checkpoint:
     """Read a folder; its library builds the model when it encodes."""
     if "adapter_config.json" in file and "config.json" not in file:
         raise InputError(
-            f"{file.path} is a PEFT adapter without its model; merge them: model = "
-            "PeftModel.from_pretrained(BASE, FOLDER).merge_and_unload(); model.save_pretrained(NEW), save the "
-            "tokenizer too, and name NEW"
+            f"{file.path} is a PEFT adapter without its model; merge them: "
+            "PeftModel.from_pretrained(BASE, FOLDER).merge_and_unload().save_pretrained(NEW)"
         )
     weight_files, kind, is_pipeline = check_folder(file), read_type(file), "modules.json" in file
     if not is_pipeline and kind in TEXT_LENGTHS:
-        settings = read_learned(file, weight_files, kind)
-        contents = {"towers": kind}
-        return Checkpoint(
-            file.path, file.sha256, "huggingface", contents, encoder=lambda: build_paired(file, kind), settings=settings
-        )
+        options = {"settings": read_learned(file, weight_files, kind), "encoder": lambda: build_paired(file, kind)}
+        return Checkpoint(file.path, file.sha256, "huggingface", {"towers": kind}, **options)
     settings = model_card.read_folder(file.path)
-    notes = list(settings.notes)
-    contents = {"text tower": kind}
+    notes, contents = list(settings.notes), {"text tower": kind}
     if is_pipeline:
         contents["modules"] = ", ".join(check_modules(file))
-        if settings.loss is None:
-            notes.append("no recorded loss; pairs are trained at temperature 0.05 by default: -p temperature=0.05")
+        note = "no recorded loss; pairs are trained at temperature 0.05 by default: -p temperature=0.05"
+        notes += [note] if settings.loss is None else []
     else:
         notes.append("its folder does not define the pooling: the mean of the tokens is taken and not normalised")
 
@@ -123,23 +118,16 @@ def load(file: File, data: Any = None) -> Checkpoint:
         with building(file, "sentence-transformers"):
             return TextEncoder(library.SentenceTransformer(str(file.path), device="cpu", local_files_only=True).float())
 
-    return Checkpoint(
-        file.path,
-        file.sha256,
+    format, notes = (
         "sentence_transformers" if is_pipeline else "huggingface",
-        contents,
-        encoder=build,
-        settings=settings,
-        notes=tuple(f"{file.path}: {note}" for note in notes),
+        [f"{file.path}: {note}" for note in notes],
     )
+    options = {"encoder": build, "settings": settings, "notes": tuple(notes)}
+    return Checkpoint(file.path, file.sha256, format, contents, **options)
 
 
 def check_modules(folder: File) -> list[str]:
-    """Return the names of the modules; refuse classes and activations of other packages.
-
-    Raises:
-        UnsafeFile: a module or an activation is not one of the library.
-    """
+    """Return the names of the modules; refuse classes and activations of other packages as unsafe."""
     modules = folder.json("modules.json")
     if not isinstance(modules, list) or not all(isinstance(module, dict) for module in modules):
         raise InputError(f"{folder.path / 'modules.json'}: expected a list of modules")
@@ -151,10 +139,8 @@ def check_modules(folder: File) -> list[str]:
         settings = folder.json(f"{place}/config.json") or {}
         activation = str(settings.get("activation_function", "torch.nn.modules.activation.Tanh"))
         if not activation.startswith("torch.nn.") or activation.rpartition(".")[2] not in ACTIVATIONS:
-            raise UnsafeFile(
-                f"{folder.path / place}: activation_function {activation[:100]!r}, expected one of torch.nn: "
-                f"{', '.join(ACTIVATIONS)}"
-            )
+            expected = f"expected one of torch.nn: {', '.join(ACTIVATIONS)}"
+            raise UnsafeFile(f"{folder.path / place}: activation_function {activation[:100]!r}, {expected}")
         names.append(kind.rpartition(".")[2])
     return names
 
@@ -186,14 +172,12 @@ def build_paired(file: File, kind: str) -> nn.Module:
         model = library.AutoModel.from_pretrained(str(file.path), **local).float()
         has_tokenizer = any(name in file for name in TOKENIZERS)
         tokenizer = library.AutoTokenizer.from_pretrained(str(file.path), **local) if has_tokenizer else None
-        prefix = "CLIP" if kind == "clip" else "Siglip"
-        processor = getattr(library, f"{prefix}ImageProcessorPil", None) or getattr(library, f"{prefix}ImageProcessor")
-        side = model.config.vision_config.image_size
-        size = {"height": side, "width": side}
+        name = "CLIPImageProcessor" if kind == "clip" else "SiglipImageProcessor"
+        processor = getattr(library, f"{name}Pil", None) or getattr(library, name)
+        size = dict.fromkeys(("height", "width"), model.config.vision_config.image_size)
         if "preprocessor_config.json" in file:
             processor = processor.from_pretrained(str(file.path), **local)
-        elif kind == "clip":
-            processor = processor(size={"shortest_edge": side}, crop_size=size)
         else:
-            processor = processor(size=size)
+            crop = {"crop_size": size, "size": {"shortest_edge": size["height"]}}
+            processor = processor(**crop if kind == "clip" else {"size": size})
         return PairedEncoder(model, tokenizer, processor, kind)

@@ -87,13 +87,8 @@ def load(file: File, data=None) -> Checkpoint:
     settings = recorded.read_file(file)
     if state["conv1.weight"].shape[2] == WARPED_KERNEL:
         settings = replace(settings, loss="warped_softmax")
-    return Checkpoint(
-        file.path,
-        file.sha256,
-        "iresnet",
-        {"network": f"IResNet, {width} dimensions", "class weights": description},
-        encoder=lambda: fill(IResNet(state), state),
-        settings=settings,
-        proxies=None if weights is None else weights.float(),
-        notes=(f"{file.path}: {description}; the margin and the scale of its loss are not recorded",),
-    )
+    contents = {"network": f"IResNet, {width} dimensions", "class weights": description}
+    note = f"{file.path}: {description}; the margin and the scale of its loss are not recorded"
+    options = {"settings": settings, "proxies": weights if weights is None else weights.float(), "notes": (note,)}
+    options["encoder"] = lambda: fill(IResNet(state), state)
+    return Checkpoint(file.path, file.sha256, "iresnet", contents, **options)

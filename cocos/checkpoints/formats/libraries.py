@@ -17,26 +17,17 @@ TOKENS = ("tokenizer.json", "vocab.json", "added_tokens.json", ".index.json")
 
 
 def import_library(name: str, extra: str) -> Any:
-    """Import an optional library.
-
-    Raises:
-        InputError: it is absent or cannot be imported; the message contains the extra that installs it.
-    """
+    """Import an optional library; a message names the extra that installs it."""
     try:
         return importlib.import_module(name)
     except Exception as error:  # a broken installation raises anything
         reason = " ".join(str(error).split())[:120]
-        raise InputError(
-            f"{name} builds this model and cannot be imported ({reason}): pip install 'cocos-metric[{extra}]'"
-        ) from None
+        problem = f"{name} builds this model and cannot be imported ({reason})"
+        raise InputError(f"{problem}: pip install 'cocos-metric[{extra}]'") from None
 
 
 def check_folder(folder: File) -> list[str]:
-    """Return the names of the weight files in a folder; refuse missing weights, code, and pickles of more than tensors.
-
-    Raises:
-        UnsafeFile: the folder requests code.
-    """
+    """Return the names of the weight files in a folder; refuse code and pickles of more than tensors as unsafe."""
     for name in folder.names:
         if name.endswith(".json") and not name.endswith(TOKENS):
             folder.json(name)  # refuses a damaged file

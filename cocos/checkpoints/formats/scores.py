@@ -5,6 +5,7 @@ Its judgements are next to it or given as `--data`: TREC's `query 0 candidate gr
 one of its `qrels` files.
 """
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -62,18 +63,11 @@ def load(file: File, data=None) -> Checkpoint:
         raise InputError(f"data {data}: {file.path} contains scores with their labels and needs no data")
     with prefixed(str(file.path)):
         scores = read_run(file, data) if run else read_table(file) if file.kind in TEXT_KINDS else read_matrix(file)
-    queries, length = scores.scores.shape
     texts = tuple(names.__getitem__ for names in scores.names or ())
     rows = SimpleNamespace(texts=lambda direction: texts, pictures=lambda direction: (None, None)) if texts else None
-    return Checkpoint(
-        file.path,
-        file.sha256,
-        "scores",
-        {"queries": queries, "longest list": length, "kind": "TREC run" if run else "scores"},
-        embedder=lambda *_: scores,
-        rows=lambda: rows,
-        first_loss="ntxent" if scores.logq is None else "logq_softmax",
-    )
+    contents = {"queries, longest list": list(scores.scores.shape), "kind": "TREC run" if run else "scores"}
+    options = {"rows": lambda: rows, "first_loss": "ntxent" if scores.logq is None else "logq_softmax"}
+    return Checkpoint(file.path, file.sha256, "scores", contents, lambda *_: scores, **options)
 
 
 def read_matrix(file: File) -> Scores:
@@ -85,19 +79,12 @@ def read_matrix(file: File) -> Scores:
 
 @dataclass(frozen=True, eq=False)
 class Lists:
-    """Lists of candidates, one per query, padded to the longest.
+    """Lists of candidates, one per query, padded to the longest."""
 
-    Args:
-        names: of the queries and of the candidates, in the order of their first rows.
-        query: (rows,) query of each row of the file.
-        candidate: (rows,) candidate of each row.
-        place: (rows,) position of each row in the list of its query.
-    """
-
-    names: tuple[list[str], list[str]]
-    query: np.ndarray
-    candidate: np.ndarray
-    place: np.ndarray
+    names: tuple[list[str], list[str]]  # of the queries and of the candidates, in the order of their first rows
+    query: np.ndarray  # (rows,) query of each row of the file
+    candidate: np.ndarray  # (rows,) candidate of each row
+    place: np.ndarray  # (rows,) position of each row in the list of its query
 
     @classmethod
     def read(cls, queries: Sequence[Any], candidates: Sequence[Any], line: Callable[[int], str]) -> "Lists":
@@ -137,59 +124,51 @@ def read_numbers(line: Callable[[int], str], name: str, column: Sequence[Any]) -
     try:
         numbers = np.array(column, dtype=np.float64)
     except (TypeError, ValueError):
-        numbers = np.array([value if is_number(value) else np.nan for value in column], dtype=np.float64)
+        numbers = np.array([np.nan if re.search(r"[^\d.eE+-]", str(value)) else value for value in column], np.float64)
     if len(wrong := np.flatnonzero(~np.isfinite(numbers))):
         raise InputError(f"{line(wrong[0])}: {name} {str(column[wrong[0]])[:40]!r}, expected a finite number")
     return numbers
-
-
-def is_number(value: Any) -> bool:
-    """Return whether a cell is a number."""
-    try:
-        float(value)
-    except (TypeError, ValueError):
-        return False
-    return not isinstance(value, bool)
 
 
 def read_table(file: File) -> Scores:
     """Read a table with a row for each query and candidate."""
     table = tables.read(file.path)
     if missing := [name for name in TABLE_COLUMNS if name not in table.names]:
-        expected = ", ".join(TABLE_COLUMNS)
-        raise InputError(f"there is no column {missing[0]!r}, expected {expected} and optionally logq")
+        raise InputError(f"there is no column {missing[0]!r}, expected {', '.join(TABLE_COLUMNS)}, optionally logq")
     if not table.rows:
         raise InputError("there are no rows, expected one for each query and candidate")
-
-    def line(row: int) -> str:
-        return f"{file.path}, {table.line(row)}"
-
-    queries, candidates = table.column("query"), table.column("candidate")
-    if empty := [
-        row for row, pair in enumerate(zip(queries, candidates, strict=True)) if any(map(tables.missing, pair))
-    ]:
-        raise InputError(f"{line(empty[0])}: query or candidate is empty")
+    line, queries, candidates = table.line, table.column("query"), table.column("candidate")
+    for row, pair in enumerate(zip(queries, candidates, strict=True)):
+        if any(map(tables.missing, pair)):
+            raise InputError(f"{line(row)}: query or candidate is empty")
     names = ("score", "label", *(name for name in OPTIONAL_COLUMNS if name in table.names))
     columns = {name: read_numbers(line, name, table.column(name)) for name in names}
-    if len(wrong := np.flatnonzero(~np.isin(columns["label"], (0, 1)))):
-        raise InputError(f"{line(wrong[0])}: label {columns['label'][wrong[0]]:g}, expected 1 or 0")
+    label = columns.pop("label")
+    if len(wrong := np.flatnonzero((label != 0) & (label != 1))):
+        raise InputError(f"{line(wrong[0])}: label {label[wrong[0]]:g}, expected 1 or 0")
     lists = Lists.read(queries, candidates, line)
-    matrices = {name: lists.pad(values) for name, values in columns.items() if name in {"reference", "grade"}}
     if "logq" in columns:
-        logq = np.empty(len(lists.names[1]))
-        logq[lists.candidate] = columns["logq"]
-        if len(wrong := np.flatnonzero(logq[lists.candidate] != columns["logq"])):
-            values = f"{columns['logq'][wrong[0]]:g} and {logq[lists.candidate[wrong[0]]]:g}"
+        logq, of_rows = np.empty(len(lists.names[1])), columns.pop("logq")
+        logq[lists.candidate] = of_rows
+        if len(wrong := np.flatnonzero(logq[lists.candidate] != of_rows)):
             raise InputError(
-                f"{line(wrong[0])}: logq {values} of candidate {candidates[wrong[0]]!r}, expected one value"
+                f"{line(wrong[0])}: logq {of_rows[wrong[0]]:g} of candidate {candidates[wrong[0]]!r}, "
+                f"elsewhere {logq[lists.candidate[wrong[0]]]:g}"
             )
-        matrices["logq"] = torch.from_numpy(logq)
-    labels = lists.pad(columns["label"], -1)
+    labels = lists.pad(label, -1)
     if lonely := (~(labels == 1).any(dim=1)).nonzero().flatten().tolist():
-        names = ", ".join(repr(lists.names[0][row][:40]) for row in lonely[:3])
-        raise InputError(f"query {names}: no positive, no row has label 1 ({len(lonely)} such)")
-    scores, index = lists.pad(columns["score"]), lists.candidate_index
-    return Scores(scores, labels == 1, negative=labels == 0, candidate_index=index, names=lists.names, **matrices)
+        name = lists.names[0][lonely[0]]
+        raise InputError(f"query {name!r}: no positive, no row has label 1 ({len(lonely)} such)")
+    matrices = {name: lists.pad(values) for name, values in columns.items()}
+    return Scores(
+        matrices.pop("score"),
+        labels == 1,
+        negative=labels == 0,
+        candidate_index=lists.candidate_index,
+        names=lists.names,
+        logq=torch.from_numpy(logq) if "logq" in table.names else None,
+        **matrices,
+    )
 
 
 def read_run(file: File, data: Any) -> Scores:
@@ -199,12 +178,9 @@ def read_run(file: File, data: Any) -> Scores:
     order = {query: number for number, query in enumerate(judgements)}  # two runs then have their queries in one order
     rows = sorted((row for row in rows if row[1] in order), key=lambda row: order[row[1]])
     if not rows:
-        raise InputError(f"none of its queries is judged in {path}, such as {next(iter(order))[:40]!r}")
+        raise InputError(f"none of its queries is judged in {path}")
     numbers, queries, _, candidates, _, scores, _ = zip(*rows, strict=True)
-
-    def line(row: int) -> str:
-        return f"{file.path}, row {numbers[row]}"
-
+    line = [f"row {number}" for number in numbers].__getitem__
     lists, pairs = Lists.read(queries, candidates, line), list(zip(queries, candidates, strict=True))
     grade = lists.pad([judgements[query].get(candidate, 0) for query, candidate in pairs])
     is_padding = lists.pad(0, 1).bool()
@@ -220,10 +196,8 @@ def read_run(file: File, data: Any) -> Scores:
         note += f"; {absent} judged queries are not in the run"
     notes = [NO_BATCHES, note]
     if same := sum(query == candidate for query, candidate in pairs):
-        notes.append(
-            f"{same} of {len(lists.names[0])} queries rank a document with their own id, which counts like any other, "
-            "as in trec_eval; BEIR and MTEB remove it"
-        )
+        note = "queries rank a document with their own id, which counts like any other, as in trec_eval; BEIR and MTEB"
+        notes.append(f"{same} of {len(lists.names[0])} {note} remove it")
     return Scores(
         lists.pad(read_numbers(line, "score", scores)),
         (grade > 0) & ~is_padding,
@@ -243,11 +217,8 @@ def read_judgements(run: Path, data: Any) -> tuple[Path, dict[str, dict[str, flo
     if path.is_dir():
         files = [path / name for name in JUDGEMENTS if (path / name).is_file()]
         if not files:
-            expected = "qrels.txt or qrels/test.tsv; add --data QRELS or the folder of a BEIR data set"
-            raise InputError(f"{run} is a TREC run without judgements: {path} has no {expected}")
+            raise InputError(f"{run} is a TREC run without judgements: {path} has no qrels.txt; add --data QRELS")
         path = files[0]
-    if not path.is_file():
-        raise InputError(f"{path}: file not found")
     if tuple(first_fields(path)) == BEIR:
         rows = list(tables.read_fields(path, BEIR, header=1))
     else:
@@ -256,6 +227,4 @@ def read_judgements(run: Path, data: Any) -> tuple[Path, dict[str, dict[str, flo
     judgements: dict[str, dict[str, float]] = {}
     for (query, candidate, _), grade in zip(rows, grades.tolist(), strict=True):
         judgements.setdefault(query, {})[candidate] = grade
-    if not judgements:
-        raise InputError(f"{path} contains no judgements")
     return path, judgements

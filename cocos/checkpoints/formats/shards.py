@@ -6,6 +6,7 @@ Names and headers are read first. Rows are then read by their numbers from memor
 import logging
 import math
 import re
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -31,9 +32,8 @@ VALUES = {name: name for name in ("query_group", "candidate_group", "labels", "l
     "label": "labels"
 }
 ARRAYS = MATRICES | VALUES
-SIDES = {"labels": "embeddings", "logq": "candidate", "candidate_group": "candidate"}  # others: query
-# name, number and announced number of shards: query_00003.npy, part-3-of-8.safetensors
-SHARD_FILE = re.compile(r"(.*?)[-_.]?(\d{1,12})(?:-of-(\d{1,12}))?\.(npy|npz|safetensors|parquet)")
+# name and number of shards: query_00003.npy, part-3-of-8.safetensors
+SHARD_FILE = re.compile(r"(.*?)[-_.]?(\d{1,12})(?:-of-\d{1,12})?\.(npy|npz|safetensors|parquet)")
 # Words before the number of a checkpoint, which is a set by itself.
 CHECKPOINT_NAME = re.compile(r"(step|iter|iteration|epoch|checkpoint|ckpt|model|seed|run)s?$", re.IGNORECASE)
 FLOATS = {name: getattr(torch, name) for name in ("float16", "bfloat16", "float32", "float64")}
@@ -43,15 +43,10 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, eq=False)
 class ShardRows:
-    """The rows of an array in shards, in order.
+    """The rows of an array in shards, in order."""
 
-    Args:
-        shards: of one width and dtype.
-        dims: leading dimensions that are kept; None: all.
-    """
-
-    shards: tuple[StoredArray, ...]
-    dims: int | None = None
+    shards: tuple[StoredArray, ...]  # of one width and dtype
+    dims: int | None = None  # leading dimensions that are kept; None: all
 
     @cached_property
     def begins(self) -> np.ndarray:
@@ -67,11 +62,6 @@ class ShardRows:
     def dtype(self) -> torch.dtype:
         """Dtype of the rows."""
         return FLOATS[self.shards[0].dtype]
-
-    @property
-    def size(self) -> int:
-        """Bytes of the rows."""
-        return math.prod(self.shape) * self.dtype.itemsize
 
     def truncate(self, dims: int) -> "ShardRows":
         """Keep the first dimensions of every row."""
@@ -107,32 +97,24 @@ class ShardRows:
         return rows if self.dims is None else rows[:, : self.dims].contiguous()
 
 
-def find_files(folder: File) -> dict[str, list[tuple[int, str, int | None]]]:
-    """Return number, name and announced number of the files of each sequence, in order.
-
-    A sequence has the name of an array if its files are .npy.
-    """
-    sequences: dict[str, list[tuple[int, str, int | None]]] = {}
+def find_files(folder: File) -> dict[str, list[tuple[int, str]]]:
+    """Return number and name of the files of each sequence, in order; of .npy files it is named as an array."""
+    sequences: dict[str, list[tuple[int, str]]] = {}
     for name in folder.names:
-        if (match := SHARD_FILE.fullmatch(name)) is None:
-            continue
-        stem, kind = match[1].rpartition("/")[2], match[4]
-        entry = int(match[2]), name, int(match[3]) if match[3] else None
-        if kind == "npy" and stem in ARRAYS:
-            sequences.setdefault(stem, []).append(entry)
-        elif kind != "npy" and not CHECKPOINT_NAME.search(stem):
-            sequences.setdefault(f"{match[1]}*.{kind}", []).append(entry)
+        if match := SHARD_FILE.fullmatch(name):
+            stem, kind = match[1].rpartition("/")[2], match[3]
+            if kind == "npy" and stem in ARRAYS:
+                sequences.setdefault(stem, []).append((int(match[2]), name))
+            elif kind != "npy" and not CHECKPOINT_NAME.search(stem):
+                sequences.setdefault(f"{match[1]}*.{kind}", []).append((int(match[2]), name))
     if sequences.keys() & MATRICES.keys():
         return {name: sorted(files) for name, files in sequences.items() if name in ARRAYS}
-    complete = {name: sorted(files) for name, files in sequences.items() if len(files) > 1 or files[0][2]}
-    if len(complete) != 1:
-        return {}
-    for _, name, _ in next(iter(complete.values())):
-        try:
-            arrays = {ARRAYS.get(array) for array in read_headers(folder.path / name)}
-        except InputError:
-            continue  # a damaged shard is named when the set is read
-        return complete if {"query", "candidate"} <= arrays or {"embeddings", "labels"} <= arrays else {}
+    if len(sequences) == 1 and len(files := next(iter(sequences.values()))) > 1:
+        for _, name in files:
+            with suppress(InputError):  # a damaged shard is named when the set is read
+                arrays = {ARRAYS.get(array) for array in read_headers(folder.path / name)}
+                is_set = {"query", "candidate"} <= arrays or {"embeddings", "labels"} <= arrays
+                return {name: sorted(files) for name, files in sequences.items()} if is_set else {}
     return {}
 
 
@@ -142,47 +124,34 @@ def sniff(file: File) -> bool:
 
 
 def read_shards(folder: File) -> dict[str, list[StoredArray]]:
-    """Return the shards of each array, by its name here, in order; refuse a set with a missing or repeated shard."""
+    """Return the shards of each array, by its name here, in order; refuse shards that are missing or do not fit."""
     arrays: dict[str, list[StoredArray]] = {}
     for sequence, files in find_files(folder).items():
-        numbers, announced = [number for number, *_ in files], files[0][2]
-        begin = min(numbers[0], 1)
-        expected = list(range(begin, begin + announced if announced else numbers[-1] + 1))
+        numbers = [number for number, _ in files]
+        expected = list(range(min(numbers[0], 1), numbers[-1] + 1))
         if numbers != expected:
-            wrong = min(set(expected) ^ set(numbers) or {n for n in numbers if numbers.count(n) > 1})
+            wrong = min(set(expected) - set(numbers), default=max(numbers, key=numbers.count))
             problem = "occurs twice" if wrong in numbers else "is missing"
-            raise InputError(
-                f"{folder.path}: shards of {sequence}: {wrong} {problem}, expected {begin} to {expected[-1]}"
-            )
-        for _, name, _ in files:
+            raise InputError(f"{folder.path}: shards of {sequence}: {wrong} {problem}, expected each once")
+        for _, name in files:
             headers = read_headers(folder.path / name)
             headers = {sequence: headers[""]} if "" in headers else headers
             for key in headers.keys() & ARRAYS.keys():
                 arrays.setdefault(ARRAYS[key], []).append(headers[key])
-    return arrays
-
-
-def check_shards(path: Path, arrays: dict[str, list[StoredArray]], sizes: dict[str, int]) -> None:
-    """Refuse arrays that are missing, or differ in width, dtype or length."""
     for role, shards in arrays.items():
         first, is_matrix = shards[0], role in MATRICES.values()
         for shard in shards:
             if len(shard.shape) != 1 + is_matrix or shard.shape[1:] != first.shape[1:] or shard.dtype != first.dtype:
-                raise InputError(
-                    f"{shard.path}: {role} is {shard.dtype} {shard.shape}, and {first.dtype} {first.shape} in "
-                    f"{first.path.name}; expected {'(rows, width)' if is_matrix else '(rows,)'} of one dtype and width"
-                )
+                size = f"{shard.dtype} {shard.shape}, and {first.dtype} {first.shape} in {first.path.name}"
+                raise InputError(f"{shard.path}: {role} is {size}; expected one dtype and width")
             if shard.layout is None and shard.path.suffix != ".parquet":
                 raise InputError(f"{shard.path}: {role} is compressed, expected numpy.savez of numbers")
         if is_matrix and first.dtype not in FLOATS:
-            raise InputError(f"{path}: {role} is {first.dtype}, expected floats; parquet: fixed-size lists of floats")
-    for name in ("embeddings", "labels") if "embeddings" in arrays else ("query", "candidate"):
-        if name not in arrays:
-            raise InputError(f"{path}: shards of {', '.join(sorted(arrays))}, and none of {name}; add them")
-    for name in arrays.keys() - MATRICES.values():
-        side = SIDES.get(name, "query")
-        if side in sizes and sizes[name] != sizes[side]:
-            raise InputError(f"{path}: {name} has {sizes[name]:,} rows and {side} {sizes[side]:,}; give one a row")
+            raise InputError(f"{first.path}: {role} is {first.dtype}, expected floats; parquet: fixed-size lists")
+    missing = {"embeddings", "labels"} if "embeddings" in arrays else {"query", "candidate"}
+    if missing := sorted(missing - arrays.keys()):
+        raise InputError(f"{folder.path}: shards of {', '.join(sorted(arrays))}, and none of {missing[0]}; add them")
+    return arrays
 
 
 def load(file: File, data=None) -> Checkpoint:
@@ -190,19 +159,15 @@ def load(file: File, data=None) -> Checkpoint:
     if data is not None:
         raise InputError(f"data {data}: {file.path} contains embeddings already and needs no data")
     path, arrays = file.path, read_shards(file)
-    sizes = {name: sum(shard.shape[0] for shard in shards) for name, shards in arrays.items()}
-    check_shards(path, arrays, sizes)
     is_labelled = "embeddings" in arrays
     is_clip = any(shard.path.name.startswith("img_emb") for shard in arrays.get("query", ()))
     directions = ("s2s",) if is_labelled else ("i2t", "t2i") if is_clip else ("q2c", "c2q")
     rows = {name: ShardRows(tuple(shards)) for name, shards in arrays.items() if name in MATRICES.values()}
-    files = {shard.path for shards in arrays.values() for shard in shards}
-    contents = {
-        name: f"({', '.join(map(str, (sizes[name], *shards[0].shape[1:])))}) {shards[0].dtype} in {len(shards)} "
-        f"shards, {shards[0].path.name} to {shards[-1].path.name}"
-        for name, shards in arrays.items()
-    }
-    contents["bytes"] = f"{sum(path.stat().st_size for path in files):,} in {len(files)} files"
+    contents = {}
+    for name, shards in arrays.items():
+        shape = (sum(shard.shape[0] for shard in shards), *shards[0].shape[1:])
+        files = f"{len(shards)} shards, {shards[0].path.name} to {shards[-1].path.name}"
+        contents[name] = f"{shape} {shards[0].dtype} in {files}"
 
     def read_values() -> dict[str, Any]:
         values = {}
@@ -217,24 +182,16 @@ def load(file: File, data=None) -> Checkpoint:
         memory = machine.memory()
         advice = "--batches N reads the rows of these batches only, and evaluate --queries N one section at a time"
         if memory is not None and size > memory:
-            raise InputError(
-                f"{path}: all rows take {size / 2**30:.1f} GiB of memory, available {memory / 2**30:.1f}; {advice}"
-            )
+            sizes = f"{size / 2**30:.1f} GiB of memory, available {memory / 2**30:.1f}"
+            raise InputError(f"{path}: all rows take {sizes}; {advice}")
         if is_large:
             logger.warning("note: %s: all rows are read, %.1f GiB; %s", path, size / 2**30, advice)
         values = {name: side.read_all() for name, side in rows.items()} | read_values()
         return Embeddings.labelled(**values) if is_labelled else Embeddings(**values, directions=directions)
 
     sides = [rows[name] for name in (("embeddings",) if is_labelled else ("query", "candidate"))]
-    is_large = max(side.size for side in sides) >= MIN_MAPPED
+    is_large = max(math.prod(side.shape) * side.dtype.itemsize for side in sides) >= MIN_MAPPED
     ids = read_values if len(arrays) > len(rows) else None
     stored = Stored(str(path), sides[0], None if is_labelled else sides[1], ids, directions, held=not is_large)
-    return Checkpoint(
-        path,
-        "",
-        "shards",
-        contents,
-        embedder=embed,
-        stored=stored,
-        notes=(f"{path}: sha256 is not taken: a set of shards is opened by its headers",),
-    )
+    notes = (f"{path}: sha256 is not taken: a set of shards is opened by its headers",)
+    return Checkpoint(path, "", "shards", contents, embed, stored=stored, notes=notes)

@@ -14,10 +14,7 @@ CHANNELS_PER_NORM = 8  # channels of one group of a group norm
 
 
 def pieces(caption: str, buckets: int) -> list[int]:
-    """Hash the words of a caption and their n-grams of UTF-8 bytes, to one or more integers below `buckets`.
-
-    The hash is CRC-32: the same in every process and on every machine, as the built-in `hash` is not. Case is folded.
-    """
+    """Hash the words of a caption and their n-grams of UTF-8 bytes, with CRC-32, to integers below `buckets`."""
     ngrams = []
     for word in caption.casefold().split() or [""]:
         text = b"<" + word.encode() + b">"
@@ -29,13 +26,7 @@ class SmallTowers(nn.Module):
     """A convolutional image tower, and a text tower that averages the vectors of hashed n-grams.
 
     Group normalisation uses one image at a time, and a bag has no padding, so that an embedding is independent of the
-    rest of its batch, also in training.
-
-    Args:
-        width: of the joint space.
-        channels: of the four convolutions, multiples of 8.
-        buckets: of the table of n-grams.
-        hidden: width of the text tower's hidden layer.
+    rest of its batch. `width` is that of the joint space, and `channels` are four multiples of 8.
     """
 
     kinds = ("image", "text")

@@ -48,13 +48,9 @@ def load(file: File, data: Any = None) -> Checkpoint:
     state = {key: value for key, value in weights.items() if key not in last}
     name = str(config["architecture"]).partition(".")[0]  # the rest names the weights
     _, height, width = settings.get("input_size", (3, 224, 224))
-    preparation = Preparation.read({
-        "resize": int(height / settings.get("crop_pct", CROP_SHARE)),
-        "crop": (height, width),
-        "mean": settings.get("mean", Preparation.mean),
-        "std": settings.get("std", Preparation.std),
-        "resampling": settings.get("interpolation", "bicubic"),
-    })
+    images = {"resize": int(height / settings.get("crop_pct", CROP_SHARE)), "crop": (height, width)}
+    images |= {key: settings.get(key, getattr(Preparation, key)) for key in ("mean", "std")}
+    preparation = Preparation.read(images | {"resampling": settings.get("interpolation", "bicubic")})
 
     def build() -> nn.Module:
         library = import_library("timm", "vision")

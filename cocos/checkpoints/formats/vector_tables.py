@@ -62,14 +62,8 @@ def load(file: File, data=None) -> Checkpoint:
         else:
             has_images = any(name.lower().startswith(IMAGES) for name in columns)
             embeddings = Embeddings(**values, directions=("i2t", "t2i") if has_images else ("q2c", "c2q"))
-    return Checkpoint(
-        file.path,
-        file.sha256,
-        "vector_tables",
-        {name: f"{array.shape} {array.dtype}" for name, array in arrays.items()},
-        embedder=lambda *_: embeddings,
-        notes=(f"{file.path}: {noise} samples have the label -1, noise, and no positive",) if noise else (),
-    )
+    notes = (f"{file.path}: {noise} samples have the label -1, noise, and no positive",) if noise else ()
+    return Checkpoint(file.path, file.sha256, "vector_tables", arrays, lambda *_: embeddings, notes=notes)
 
 
 def first_row(file: File) -> dict[str, Any]:
@@ -125,8 +119,7 @@ def read_table(path: Path, columns: dict[str, list[str]]) -> dict[str, np.ndarra
         rows = list(map(as_vector, values[0] if len(names) == 1 else zip(*values, strict=True)))
         for number, row in enumerate(rows):
             if row is None or len(row) != len(rows[0]):
-                size = f"{len(rows[0])} numbers as in the first row"
-                raise InputError(f"{path}, {table.line(number)}: {names[0]} is not a vector, expected {size}")
+                raise InputError(f"{path}, {table.line(number)}: {names[0]} is not a vector as in the first row")
         return np.stack(rows).astype(np.float32)
 
     def read_labels(name: str) -> np.ndarray:
@@ -143,10 +136,8 @@ def read_table(path: Path, columns: dict[str, list[str]]) -> dict[str, np.ndarra
         groups = {f"{side}_group": by_name.get(f"{side}_group", label) for side in arrays}
         return arrays | {group: read_labels(name) for group, name in groups.items() if name}
     if label is None:
-        raise InputError(
-            f"{path}: column 'label' is missing (columns {', '.join(table.names[:8])}), which lists the class of each "
-            "vector; two sides have columns such as query_embedding and candidate_embedding"
-        )
+        names = ", ".join(table.names[:8])
+        raise InputError(f"{path}: column 'label', or two sides such as query_embedding, is missing (columns {names})")
     return {"embeddings": read_vectors(next(iter(columns.values()))), "labels": read_labels(label)}
 
 

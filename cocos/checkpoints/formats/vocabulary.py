@@ -67,8 +67,6 @@ def read(path: Path, size: int) -> dict[str, int]:
     if missing := [word for word in SPECIAL if word not in words]:
         raise InputError(f"{path}: {' '.join(missing)} missing among {len(words)} words; not a vocabulary of VSE++")
     if sorted(words.values()) != list(range(size)):
-        raise InputError(
-            f"{path}: {len(words)} words with ids {min(words.values())} to {max(words.values())}, expected {size} with "
-            f"ids 0 to {size - 1}: it belongs to other data"
-        )
+        ids = f"ids {min(words.values())} to {max(words.values())}"
+        raise InputError(f"{path}: {len(words)} words with {ids}, expected {size}: it belongs to other data")
     return dict(words)

@@ -55,13 +55,8 @@ def load(file: File, data=None) -> Checkpoint:
             shape = tuple(getattr(proxies, "shape", ()))
             raise InputError(f"{place}: Proxies {shape}, expected (classes, {width}): proxies of another network")
         description = f"{len(proxies)} proxies of {place}"
-    return Checkpoint(
-        path,
-        file.sha256,
-        "warpnet",
-        {"network": f"WarpNet, {width} dimensions", "proxies": description},
-        encoder=lambda: fill(WarpNet(state), state),
-        settings=Recorded("warped_softmax"),
-        proxies=proxies,
-        notes=(f"{path}: {description}; alpha, k1, k2 and scale of its loss are not recorded: set them with -p",),
-    )
+    contents = {"network": f"WarpNet, {width} dimensions", "proxies": description}
+    note = f"{path}: {description}; alpha, k1, k2 and scale of its loss are not recorded: set them with -p"
+    options = {"settings": Recorded("warped_softmax"), "proxies": proxies, "notes": (note,)}
+    options["encoder"] = lambda: fill(WarpNet(state), state)
+    return Checkpoint(path, file.sha256, "warpnet", contents, **options)
