@@ -2,16 +2,12 @@
 
 from dataclasses import dataclass
 
-import torch
-from torch import Tensor
-
 from cocos.base.ranges import Positive
-from cocos.embeddings.scores import Pairs, logsumexp, softmax
-from cocos.losses.base import Loss
+from cocos.losses.families.decoupled import Decoupled
 
 
 @dataclass(frozen=True)
-class DCL(Loss):
+class DCL(Decoupled):
     r"""Decoupled contrastive loss: NT-Xent without the positive in its denominator, summed over the positives.
 
     .. math:: \ell(s) = \sum_{p \in P} \Bigl( -\frac{s_p}{\tau} + \log \sum_{n \in N} e^{s_n / \tau} \Bigr)
@@ -39,33 +35,10 @@ class DCL(Loss):
     """
 
     temperature: Positive = 0.1
-    balanced = True
-    per_positive = True
-    share = "probability"
     family = "softmax"
     aliases = {"decoupled contrastive learning": {}, "decoupled contrastive": {}}
 
     @property
-    def softmax_scale(self) -> float:
-        """λ of Σ exp(λ s), the only term in which the negatives of a query appear."""
+    def scale(self) -> float:
+        """λ = 1/τ."""
         return 1 / self.temperature
-
-    def value(self, pairs: Pairs) -> Tensor:
-        """Loss of each query, (Q,), in nats, of either sign; 0 for a query without a positive or without a negative."""
-        logits, any_negative = pairs.scores / self.temperature, pairs.negative.any(dim=1, keepdim=True)
-        total = torch.where(any_negative, logsumexp(logits, pairs.negative), 0)
-        return torch.where(pairs.positive & any_negative, total - logits, 0).sum(dim=1)
-
-    def weight(self, pairs: Pairs) -> Tensor:
-        r"""Return ∂ Σ value / ∂ score, (Q, C), by closed form. Each row sums to zero.
-
-        Positives :math:`-1/\tau`, negatives :math:`|P| \, \mathrm{softmax}_N(s / \tau) / \tau`.
-        """
-        any_negative = pairs.negative.any(dim=1, keepdim=True)
-        number = pairs.positive.sum(dim=1, keepdim=True)
-        push = number * softmax(pairs.scores / self.temperature, pairs.negative)
-        return (push - (pairs.positive & any_negative).to(push.dtype)) / self.temperature
-
-    def unit(self, pairs: Pairs) -> Tensor:
-        """Return the weight of a negative with all of the softmax, for every positive, (Q, 1): |P|/τ."""
-        return pairs.positives() / self.temperature

@@ -2,16 +2,12 @@
 
 from dataclasses import dataclass
 
-import torch
-from torch import Tensor
-
 from cocos.base.ranges import Positive
-from cocos.embeddings.scores import Pairs, logsumexp, softmax
-from cocos.losses.base import Loss
+from cocos.losses.families.decoupled import Decoupled
 
 
 @dataclass(frozen=True)
-class ProxyNCA(Loss):
+class ProxyNCA(Decoupled):
     r"""Squared distance to each positive against the log-sum over the negatives, summed over the positives.
 
     .. math::
@@ -40,34 +36,4 @@ class ProxyNCA(Loss):
 
     scale: Positive = 9.0
     metric = "squared_euclidean"
-    balanced = True
-    per_positive = True
-    share = "probability"
     family = "proxy"
-
-    @property
-    def softmax_scale(self) -> float:
-        """λ of Σ exp(λ s), the only term of the loss in which the negatives of a query appear."""
-        return self.scale
-
-    def _pulled(self, pairs: Pairs) -> Tensor:
-        """Positives of the queries that have a negative, (Q, C) bool."""
-        return pairs.positive & pairs.negative.any(dim=1, keepdim=True)
-
-    def value(self, pairs: Pairs) -> Tensor:
-        """Loss of each query, (Q,), in nats, of either sign; 0 for a query without a positive or without a negative."""
-        logits = self.scale * pairs.scores
-        return torch.where(self._pulled(pairs), logsumexp(logits, pairs.negative) - logits, 0).sum(dim=1)
-
-    def weight(self, pairs: Pairs) -> Tensor:
-        r"""Return ∂ Σ value / ∂ score, (Q, C), by closed form. Each row sums to zero.
-
-        Positives :math:`-\lambda`, negatives :math:`\lambda |P|\, \mathrm{softmax}_N(-\lambda d^2)`.
-        """
-        pull = self._pulled(pairs).to(pairs.scores.dtype)
-        push = pull.sum(dim=1, keepdim=True) * softmax(self.scale * pairs.scores, pairs.negative)
-        return self.scale * (push - pull)
-
-    def unit(self, pairs: Pairs) -> Tensor:
-        """Return the weight of all positives together, (Q, 1): λ|P|."""
-        return self.scale * pairs.positives()
