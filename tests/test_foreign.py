@@ -330,6 +330,17 @@ def test_unusable_code_is_refused_with_its_name(code, name):
     assert "\n" not in str(error.value) and (name in str(error.value) or options)
 
 
+def test_code_is_a_term_of_a_sum(code):
+    loss = losses.load(f"{code}:two_sides+0.5*triplet", {"margin": 0.1})
+    assert losses.load(loss.name, loss.parameters).parameters == {"triplet.margin": 0.1}
+    with pytest.raises(InputError, match="NAME"):
+        losses.load(loss.name, {"beta": 1})
+
+
+def test_text_parameters_stay_text(code):
+    assert losses.load(f"{code}:Reduced", {"reduction": "none"}).parameters == {"reduction": "none"}
+
+
 def test_arguments_are_named_in_their_order(code):
     loss = bind(code, "unknown", two_sided(), beta=1, arguments="query,candidate")
     assert type(loss).__name__ == "NTXent"

@@ -366,7 +366,7 @@ def as_loss(target: Any, name: str, options: dict[str, Any]) -> Loss:
     Raises:
         InputError: an unknown option, or a callable that cannot be a loss.
     """
-    keywords = dict(options)
+    keywords, arguments = dict(options), dict[str, Any]()
     if isinstance(target, type):
         fields = parameters_of(target)
         arguments = {key: convert(keywords.pop(key), fields[key]) for key in fields if key in keywords}
@@ -401,7 +401,7 @@ def as_loss(target: Any, name: str, options: dict[str, Any]) -> Loss:
         target=target,
         roles=roles,
         keywords=keywords,
-        options={key: literal(value) for key, value in options.items()},
+        options=arguments | keywords | reserved,
         given_unit=unit,
         views=views,
         spelling=name,

@@ -242,7 +242,7 @@ def find_row(name: str) -> tuple[str, Row]:
                 raise InputError(f"loss {known}: no built-in loss of this form; {INSTEAD[known]}")
             return known, ROWS[known]
     message = nearest(f"loss of {library}", f"{library}:{class_name}", rows)
-    raise InputError(f"{message}; its code is named by the module, --loss package.module:{class_name or 'Class'}")
+    raise InputError(f"{message} (its own code: --loss package.module:{class_name or 'Class'})")
 
 
 def rename(name: str, values: Mapping[str, Any]) -> dict[str, Any]:

@@ -99,7 +99,8 @@ class Spelling:
         for name, value in values.items():
             full_names = [name] if name in owners else [full for full in owners if full.endswith(f".{name}")]
             if not full_names:
-                raise InputError(nearest(f"parameter of {self.name}", name, owners))
+                of_code = {f"{prefix}NAME" for prefix, node in nodes if node.own_names() is None}
+                raise InputError(nearest(f"parameter of {self.name}", name, owners.keys() | of_code))
             if len(full_names) > 1:
                 terms = " or ".join(full_names)
                 raise InputError(f"parameter {name!r} of {self.name}: more than one term has it; write {terms}")
@@ -172,8 +173,8 @@ def parse(text: str) -> Spelling:
         'triplet_sh+0.5*top_k(ntxent)'
     """
     text = text.strip() if ":" in text else text.strip().replace("++", "pp")  # as in VSE++
-    is_path = Path(text.rpartition(":")[0]).is_file()  # which may contain a plus
-    parts = [] if is_path else split_sum(text)
+    path, _, attribute = text.rpartition(":")
+    parts = [] if Path(path).is_file() and "+" not in attribute else split_sum(text)  # a path may contain a plus
     if len(parts) > 1 or (parts and "*" in blank_parentheses(text)):
         coefficients, terms = zip(*(parse_term(text, part) for part in parts), strict=True)
         names = [term.name for term in terms]
