@@ -125,7 +125,7 @@ def test_a_teacher_and_grades_come_from_the_file():
     drawn_ = drawn(given, 12, False, 4)
     loss = cocos.losses.load("cosent")
     scores = (drawn_.query * drawn_.candidate).sum(dim=1)
-    low = drawn_.beside.grades[None, :] < drawn_.beside.grades[:, None]
+    low = drawn_.annotations.grades[None, :] < drawn_.annotations.grades[:, None]
     pairs = cocos.Pairs(scores.expand(12, 12), torch.eye(12, dtype=torch.bool), low)
     assert data.attrs["value_a"] == pytest.approx(float(loss(pairs).mean()), rel=1e-9)
     teacher = torch.rand(40, 40, dtype=torch.float64, generator=torch.Generator().manual_seed(0))

@@ -579,11 +579,11 @@ class Compared:
 
 def answer(both: Compared) -> Outcome:
     """Ask the questions in their order; the first that applies has the answer."""
-    if both.batch.beside.groups is not None or both.batch.beyond:
+    if both.batch.annotations.groups is not None or both.batch.beyond:
         found = _unusable(both) or _scaled(both) or _along_rows(both)
         if found is not None and (found.same or found.kind == "idle"):
             return found
-        return _several(both, found) if both.batch.beside.groups is not None else _beyond(both, found)
+        return _several(both, found) if both.batch.annotations.groups is not None else _beyond(both, found)
     answers = (question(both) for question in QUESTIONS)
     more = (question(both, *both.pairs) for question in PAIR_QUESTIONS if both.pairs is not None)
     found = next(filter(None, answers), None) or next(filter(None, more), None)
@@ -592,7 +592,7 @@ def answer(both: Compared) -> Outcome:
 
 def _several(both: Compared, found: Outcome | None) -> Outcome:
     """A difference that only queries with several positives have."""
-    groups = both.batch.beside.groups
+    groups = both.batch.annotations.groups
     assert groups is not None
     positives = (groups[:, None] == groups[None, :]).sum(dim=1)
     if both.pairs is not None and found is None:
@@ -969,7 +969,7 @@ def _compared(a: Way, b: Way, rows: PairRows, rounded: torch.dtype | None, toler
     """Gradients of both losses on a batch, and what the questions need beside them."""
     for each in (a, b):
         each.fits(rows.number)
-    a, b = (replace(each, loss=replace(each.loss, annotations=rows.beside)) for each in (a, b))
+    a, b = (replace(each, loss=replace(each.loss, annotations=rows.annotations)) for each in (a, b))
     turned: list[PairGradients | None] = [None, None]
     if not rows.hard and not a.loss.reads and not b.loss.reads:
         other = PairRows(rows.candidate, rows.query, None)
