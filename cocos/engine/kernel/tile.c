@@ -21,7 +21,7 @@ INLINE float power(float x) {
     float whole = (x + MAGIC) - MAGIC, f = x - whole, p = 1.327649858e-03f;
     p = p * f + 9.675538993e-03f, p = p * f + 5.550713087e-02f, p = p * f + 2.402211977e-01f;
     p = p * f + 6.931469674e-01f, p = p * f + 1.000000072e+00f;
-    int32_t bits, exponent = (int32_t)whole << 23;
+    uint32_t bits, exponent = (uint32_t)(int32_t)whole << 23;
     memcpy(&bits, &p, 4), bits += exponent, memcpy(&p, &bits, 4);
     return p;
 }
