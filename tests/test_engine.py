@@ -17,7 +17,7 @@ from cocos import engine, losses
 from cocos.base.errors import InputError
 from cocos.embeddings import Embeddings
 from cocos.embeddings.sampling import Batch
-from cocos.engine import native, readers, sweep
+from cocos.engine import native, readers, sums, sweep
 
 TILE = (96, 112)  # divides none of the inputs
 HARD = ("random", "clustered", "near duplicates", "exact duplicates", "collapsed", "nearly collapsed", "ascending",
@@ -236,6 +236,13 @@ def few(case, number=30):
     batch = case.batch or Batch(*rows, paired=False)
     columns = batch.candidate_index[: number if batch.paired else 2 * number]
     return replace(case, batch=Batch(batch.query_index[:number], columns, batch.paired))
+
+
+@pytest.mark.parametrize("kernel", KERNELS, indirect=True)
+def test_second_pass_changes_no_count(kernel, monkeypatch):
+    monkeypatch.setattr(sums, "MAX_LISTED", 20)
+    for kind in ("clustered", "exact duplicates", "labelled"):
+        assert not exactness.check(few(inputs()[kind]), FAMILY[0], (16, 24)), kind
 
 
 @pytest.mark.parametrize("size", [16, 30, 128])

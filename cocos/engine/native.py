@@ -186,11 +186,16 @@ def pack(matrix: Tensor, order: Tensor, scale: Tensor, packed: Tensor, *, right:
 def product(left: Tensor, right: Tensor, begin: int, scores: Tensor) -> None:
     """Fill a tile of one block with the products of packed rows of the left side, and of the right one from `begin` on.
 
-    The memory of the tile continues for `spare(columns)` elements.
+    The memory behind the tile has room for whole vectors and panels.
+
+    Raises:
+        ValueError: no panel begins there.
     """
+    if begin % constant("panel"):
+        raise ValueError(f"kernel: begin is {begin}, expected a multiple of {constant('panel')}")
     _, _, rows, columns, stride = _tile(scores)
-    width = left.shape[1]
-    library().cocos_product(_pointer(left), _pointer(right[begin:]), rows, columns, width, _pointer(scores), stride)
+    operands = _pointer(left), _pointer(right[begin:])
+    library().cocos_product(*operands, rows, columns, left.shape[1], _pointer(scores), stride)
 
 
 def stack(left: tuple[Tensor, Tensor, Tensor], right: tuple[Tensor, Tensor, Tensor], scores: Tensor) -> None:

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from cocos.base.errors import InputError
 from cocos.engine import bounds
-from cocos.engine.tiles import Part, Tally, Tile, has_large_blocks, zeros
+from cocos.engine.tiles import Part, Tally, Tile, zeros
 from cocos.engine.view import View
 
 # log2(e), which turns nats into exponents of two.
@@ -45,11 +45,13 @@ class _State:
         tally: of each direction.
         reference: of each direction, (n,) integer exponents.
         listed: row, column, score and side of listed negatives, see `counted`; None: there were too many.
+        cut: whether a batch was larger than a tile.
     """
 
     tally: Tally
     reference: list[Tensor]
     listed: list[tuple[Tensor, ...]] | None
+    cut: bool = False
 
     def merge(self, other: "_State", part: Part) -> None:
         """Add the sums of another part, relative to the larger references."""
@@ -58,6 +60,7 @@ class _State:
             for state in (self, other):
                 state.raise_reference(k, where, both)
         self.tally.merge(other.tally, part)
+        self.cut |= other.cut
         self.listed = None if self.listed is None or other.listed is None else self.listed + other.listed
         if self.listed and sum(len(score) for _, _, score, _ in self.listed) > MAX_LISTED:
             self.listed = None
@@ -150,6 +153,7 @@ class ExponentialSums:
         if self.weigh is None or self.eps == 0:
             return
         if not tile.whole:
+            state.cut = True
             return self._list(state, tile)
         ends, number, mass = [], [], []
         for k, where in enumerate(tile.places):
@@ -268,7 +272,7 @@ class Sums:
         self.weighed = [sums["weighed"] for sums in tally.sums]
         self.number = [sums["number"] for sums in tally.sums]  # (4, n) above `ends`
         self.mass = [sums["mass"] for sums in tally.sums]  # (n,) Σ 2^(exponent - reference) above the first end
-        self.listed = state.listed
+        self.listed, self.cut = state.listed, state.cut
 
     def share_above(self, k: int) -> Tensor:
         """Total share of the counted negatives of each query, (n,)."""
@@ -294,7 +298,7 @@ def sum_and_count(reader: ExponentialSums) -> Generator[Any, Any, Sums]:
     """Sum, weigh and count; with a second pass if the negatives of large batches were too many to list."""
     view, eps = reader.view, reader.eps
     sums: Sums = yield reader
-    if eps and not has_large_blocks(view):
+    if eps and not sums.cut:
         return sums
     ends = []
     for k in view.directions:

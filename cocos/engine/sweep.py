@@ -37,7 +37,7 @@ def run(
     Args:
         view: the scores.
         readers: of `cocos.engine.readers`.
-        tile: rows and columns of a PyTorch tile; None fits the device. No count depends on it.
+        tile: rows and columns of a tile; None fits the device. No count depends on it.
         progress: called with (steps done, steps of all passes known to be needed).
 
     Returns:
@@ -98,7 +98,8 @@ class _Counter:
 def _visit(view: View, readers: list, tile: tuple[int, int] | None, counter: _Counter) -> list:
     """Make one pass for the given readers; return the result of each."""
     whole_rows = any(getattr(reader, "whole_lines", False) for reader in readers)
-    parts, product = parts_of(view, whole_rows=whole_rows), Product(view, tile)
+    product = Product(view, tile)
+    parts = parts_of(view, product.whole, whole_rows=whole_rows)
     counter.begin(len(parts))
 
     def show_tiles(part: Part) -> list:

@@ -1,5 +1,6 @@
 """Tiles of the score matrix: the parts that threads work on, the product that fills a tile, and a ready-made state."""
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from types import ModuleType
@@ -15,15 +16,15 @@ from cocos.engine.view import View
 # Maximum number of parts into which one matrix is cut: enough for load balancing, few enough that merging states is
 # cheap.
 MAX_PARTS = 12
-# Rows, or columns, of which the size of a part is a multiple.
-PART_STEP = 256
+# Rows, or columns, of which the size of a part is a multiple, as it is of all panels of product.c.
+PART_STEP = 240
 # Scores of a tile of several batches: 4 MiB in float32. Smaller tiles stay in the second-level cache of a core, but
 # each costs some hundred operations on its queries.
 STACKED_SCORES = 2**20
 # Largest number of scores of a batch that is one tile: 16 MiB in float32.
 WHOLE_SCORES = 2**22
-# Rows and columns of the tiles of a larger batch: 2 MiB in float32.
-HOST_TILE = (256, 2048)
+# Rows and columns of the tiles of a larger batch: 2 MiB in float32, and a multiple of all panels of product.c.
+HOST_TILE = (256, 2016)
 # The same on a GPU: 32 MiB, which fit beside the operands in the second-level cache of a data-centre GPU (40 MB on an
 # A100, 50 MB on an H100: NVIDIA Hopper Architecture In-Depth, developer.nvidia.com, 2022).
 DEVICE_TILE = (2048, 4096)
@@ -106,10 +107,16 @@ def zeros(*shape: int, dtype: torch.dtype, device: torch.device) -> Tensor:
     return torch.from_numpy(np.zeros(shape, dtype=str(dtype).removeprefix("torch.")))
 
 
-def parts_of(view: View, *, whole_rows: bool = False) -> list[Part]:
-    """Cut a view into parts: whole blocks, or ranges of the longer side, or of the rows, of one large block."""
+def parts_of(view: View, whole: int = WHOLE_SCORES, *, whole_rows: bool = False) -> list[Part]:
+    """Cut a view into parts: whole blocks, or ranges of the longer side, or of the rows, of one large block.
+
+    Args:
+        view: the scores.
+        whole: largest number of scores of a block that is not cut.
+        whole_rows: cut no row.
+    """
     rows, columns = view.rows.tolist(), view.columns.tolist()
-    if view.blocks > 1 or rows[-1] * columns[-1] <= WHOLE_SCORES:
+    if view.blocks > 1 or rows[-1] * columns[-1] <= whole:
         number = min(MAX_PARTS, -(-int(np.diff(view.rows) @ np.diff(view.columns)) // STACKED_SCORES))
         edges = sorted({view.blocks * k // number for k in range(number + 1)})
         ends = list(zip(edges[:-1], edges[1:], strict=True))
@@ -122,26 +129,25 @@ def parts_of(view: View, *, whole_rows: bool = False) -> list[Part]:
     return [Part(whole, cut) if turned else Part(cut, whole) for cut in cuts]
 
 
-def has_large_blocks(view: View) -> bool:
-    """Whether a block is too large for one tile."""
-    return bool((np.diff(view.rows) * np.diff(view.columns) > WHOLE_SCORES).any())
-
-
 class Product:
     """The score matrix of a view, tile by tile.
 
     Args:
         view: the scores.
-        tile: rows and columns of the tiles of a large block; None fits the device.
+        tile: rows and columns of a tile, into which larger blocks are cut; None fits the device.
     """
 
     def __init__(self, view: View, tile: tuple[int, int] | None = None):
         self.view, self.compiled = view, view.compiled
         self.tile = tile or (DEVICE_TILE if devices.ahead(view.device) else HOST_TILE)
         self.stride = native.constant("wide") if self.compiled else 1
+        if self.compiled:  # a tile begins with a panel
+            panel = native.constant("panel")
+            self.tile = (self.tile[0], -(-self.tile[1] // panel) * panel)
         self.shared: Tensor | None = None
         columns = len(view.sides[1])
-        large = view.blocks == 1 and len(view.sides[0]) * columns > WHOLE_SCORES
+        self.whole = WHOLE_SCORES if tile is None else math.prod(tile)
+        large = view.blocks == 1 and len(view.sides[0]) * columns > self.whole
         if self.compiled and large and 4 * columns * view.width <= OPERAND_BYTES:
             self.shared = self._packed(1, slice(0, columns))
 
@@ -171,7 +177,7 @@ class Product:
         k = first
         while k < last:
             m, n = int(rows[k]), int(columns[k])
-            if m * n > WHOLE_SCORES:
+            if m * n > self.whole:
                 yield from self._pieces(k, part)
                 k += 1
                 continue

@@ -75,19 +75,22 @@ class SigmoidSums(ExponentialSums):
     def ends(self, share: Tensor, log2: Tensor, error: Tensor) -> Tensor:
         """Scores above which a sigmoid is certainly, or perhaps, above eps, or above eps of the sum; (4, n)."""
         equal = bounds.equal(self.view.exactness, self.nats, 1)
-        ends = []
-        for least, known in ((torch.full_like(share, self.eps), equal), (self.eps * log2.exp2(), error + equal)):
-            # d logit(p) = d ln p / (1 - p); a sigmoid never exceeds 1
-            rest = 1 - least
-            level = (least.log() - rest.log() - self.bias) / self.nats
-            level = torch.where((share > 0) & (rest > 0), level, torch.inf)
-            rounded = 2.0**-50 * (level.abs() + abs(self.bias / self.nats))
-            width = known / rest.abs().clamp(min=1e-300) / self.nats + self.view.bound(level) + rounded
-            low, high = bounds.outward(level, torch.where(level < torch.inf, width, 0), self.view.dtype)
-            # In doubt is whether any sigmoid can exceed it.
-            near = (share > 0) & (rest.abs() <= 2 * least * known) & (rest != 0)
-            ends += [torch.where(near, torch.inf, high), torch.where(near, -torch.inf, low)]
+        least = torch.full_like(share, self.eps)
+        ends = [*self._levels(least, share > 0, torch.full_like(error, equal))]
+        least = self.eps * log2.exp2()
+        high, low = self._levels(least, share > 0, error + equal)
+        # In doubt is whether any sigmoid can exceed eps of the sum.
+        doubt = (share > 0) & ((1 - least).abs() <= 2 * least * (error + equal))
+        ends += [torch.where(doubt, torch.inf, high), torch.where(doubt, -torch.inf, low)]
         return torch.stack(ends)
+
+    def _levels(self, least: Tensor, active: Tensor, error: Tensor) -> tuple[Tensor, Tensor]:
+        """Scores above which a sigmoid certainly, or perhaps, exceeds `least`, with a relative error; (n,) each."""
+        rest = 1 - least  # d logit(p) = d ln p / (1 - p); a sigmoid never exceeds 1
+        level = torch.where(active & (rest > 0), (least.log() - rest.log() - self.bias) / self.nats, torch.inf)
+        rounded = 2.0**-50 * (level.abs() + abs(self.bias / self.nats))
+        width = error / rest.abs().clamp(min=1e-300) / self.nats + self.view.bound(level) + rounded
+        return bounds.outward(level, torch.where(level < torch.inf, width, 0), self.view.dtype)[::-1]
 
 
 class SigmoidReader(SoftmaxReader):
