@@ -92,7 +92,7 @@ def test_big_endian_rows_are_read_as_they_are_meant(tmp_path):
     assert torch.equal(found, torch.as_tensor(arrays["query"].astype("<f4"))[rows])
 
 
-@pytest.mark.parametrize("loss", ["ntxent", "triplet", "multi_similarity"])
+@pytest.mark.parametrize("loss", ["ntxent", "triplet", "multi_similarity", "circle"])
 @pytest.mark.parametrize("batches", [None, 40])
 def test_the_cut_into_shards_and_the_disk_change_no_bit(tmp_path, monkeypatch, loss, batches):
     arrays, options = sides(), {"loss": loss, "batches": batches}
