@@ -167,7 +167,10 @@ def rank_on_disk(
     """
     positive = bool(NORMALISED_SIDES.get(metric))
     number, width = stored.sides[1 - side].shape
-    positives = torch.isin(stored.group(1 - side, torch.arange(number)), stored.group(side, index)).nonzero().flatten()
+    positives = index
+    if not stored.matched:
+        group, other_group = stored.group(side, index), stored.group(1 - side, torch.arange(number))
+        positives = torch.isin(other_group, group).nonzero().flatten()
 
     def rank(candidates: Tensor) -> PositiveRanks:
         if stored.shared:  # the queries are candidates as well
@@ -189,7 +192,9 @@ def rank_on_disk(
     size = max(1, SECTION_BYTES // (4 * width))
     for start in range(0, number, size):
         section = torch.arange(start, min(start + size, number))
-        section = section[~torch.isin(section, positives)]
+        is_other = torch.ones(len(section), dtype=torch.bool)
+        is_other[positives[(positives >= start) & (positives < start + size)] - start] = False
+        section = section[is_other]
         if len(section):
             ranks = rank(torch.cat([positives, section]).sort().values)
             above += ranks.above - among_positives.above
