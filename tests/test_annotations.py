@@ -51,7 +51,6 @@ def test_equal_sides_are_a_labelled_set_in_files(tmp_path):
             for name in ("trap", "right")
         )
         assert len({json.dumps(each["directions"]) for each in documents}) == 1
-    assert "read as a labelled set" in call("inspect", tmp_path / "trap.npz").stdout
 
 
 def test_sides_that_only_look_alike_stay_two():
@@ -113,7 +112,7 @@ def test_pictures_of_a_file_stay_in_its_folder(tmp_path):
     for path in ("../b.png", "/etc/passwd", "C:\\a.png", "a/../../b.png", "a\n.png"):
         given = {"query_image": np.array([path, "a.png"])}
         np.savez(tmp_path / "rows.npz", query=rows(2), candidate=rows(2, seed=1), **given)
-        with pytest.raises(InputError, match="expected a path inside of the folder of the file"):
+        with pytest.raises(InputError, match="expected a path inside of"):
             cocos.open(tmp_path / "rows.npz")
 
 
