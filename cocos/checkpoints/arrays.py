@@ -58,7 +58,7 @@ class StoredArray:
         flat = column.flatten() if len(self.shape) == 2 else column
         if column.null_count or flat.null_count:
             raise InputError(f"{self.path}, {self.name}: a value is missing; write every row whole")
-        return flat.to_numpy(zero_copy_only=False).reshape(-1, *self.shape[1:])
+        return np.array(flat.to_numpy(zero_copy_only=False)).reshape(-1, *self.shape[1:])  # a writable copy
 
 
 def read_headers(path: Path) -> dict[str, StoredArray]:
