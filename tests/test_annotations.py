@@ -26,7 +26,7 @@ CLASSES = np.arange(12) % 4
 TRAP = {"query": rows(), "candidate": rows(), "query_group": CLASSES, "candidate_group": CLASSES}
 
 
-def test_equal_sides_are_a_labelled_set_in_python():
+def test_equal_sides_become_a_labelled_set():
     trap, labelled = Embeddings(**TRAP), Embeddings.labelled(rows(), CLASSES)
     assert trap.shared and trap.directions == ("s2s",) and "read as a labelled set" in trap.notes[0]
     assert "embeddings=, labels=" in trap.notes[0] and not labelled.notes
@@ -40,20 +40,16 @@ def test_equal_sides_are_a_labelled_set_in_python():
     assert "read as a labelled set" in found.attrs["notes"]
 
 
-def test_equal_sides_are_a_labelled_set_in_files(tmp_path):
+def test_equal_sides_in_files_become_labelled(tmp_path):
     np.savez(tmp_path / "trap.npz", **TRAP)
     np.savez(tmp_path / "right.npz", embeddings=rows(), labels=CLASSES)
-    for command in (("count", "--batch-size", "all"), ("evaluate",)):
-        found, right = (call(command[0], tmp_path / f"{name}.npz", *command[1:]) for name in ("trap", "right"))
-        assert found.exit_code == 0 and "read as a labelled set" in found.stderr
-        documents = (
-            json.loads(call(command[0], tmp_path / f"{name}.npz", *command[1:], "--json").stdout)
-            for name in ("trap", "right")
-        )
-        assert len({json.dumps(each["directions"]) for each in documents}) == 1
+    for command, *options in (("count", "--batch-size", "all"), ("evaluate",)):
+        results = [call(command, tmp_path / f"{name}.npz", *options, "--json") for name in ("trap", "right")]
+        assert results[0].exit_code == 0 and "read as a labelled set" in results[0].stderr
+        assert len({json.dumps(json.loads(result.stdout)["directions"]) for result in results}) == 1
 
 
-def test_sides_that_only_look_alike_stay_two():
+def test_similar_sides_stay_two():
     other = rows()
     other[3, 2] += 1e-6
     assert not Embeddings(**TRAP | {"candidate": other}).shared
@@ -64,7 +60,7 @@ def test_sides_that_only_look_alike_stay_two():
     assert Embeddings(**TRAP, directions=("s2p",)).proxies
 
 
-def test_text_ids_are_read_as_in_files(tmp_path):
+def test_text_ids_are_numbered_together(tmp_path):
     query, candidate = list("fab"), ["a", "f", "b", "f"]
     made = [
         Embeddings(rows(3), rows(4), query, candidate),
@@ -86,13 +82,13 @@ def test_text_ids_are_read_as_in_files(tmp_path):
         (([1, 2**63, 2], [1, 1, 2]), "query_group: list, expected integers or text"),
     ],
 )
-def test_ids_that_would_merge_are_refused(ids, sentence):
+def test_ambiguous_ids_are_refused(ids, sentence):
     with pytest.raises(InputError) as error:
         Embeddings(rows(3), rows(3, seed=1), *ids)
     assert sentence in str(error.value)
 
 
-def test_every_repr_is_one_line_without_tensors(tmp_path):
+def test_repr_is_one_line(tmp_path):
     embeddings = Embeddings(rows(3), rows(4), list("fab"), list("afbf"), names=(list("xyz"), None))
     np.savez(tmp_path / "rows.npz", query=rows(3), candidate=rows(3, seed=1))
     shown = [repr(each) for each in (embeddings, cocos.scores.pairs(embeddings), cocos.open(tmp_path / "rows.npz"))]
@@ -103,7 +99,7 @@ def test_every_repr_is_one_line_without_tensors(tmp_path):
     assert "format=embeddings" in shown[2] and "rows.npz" in shown[2]
 
 
-def test_pictures_of_a_file_stay_in_its_folder(tmp_path):
+def test_pictures_outside_the_folder_are_refused(tmp_path):
     Image.fromarray(np.full((400, 300, 3), 7, dtype=np.uint8)).save(tmp_path / "a.png")
     paths = (str(tmp_path / "a.png"), "", str(tmp_path / "none.png"))
     assert annotations.picture(paths, 0).shape == (256, 192, 3) and annotations.picture(paths, 1) is None
@@ -126,7 +122,7 @@ def test_pictures_of_a_file_stay_in_its_folder(tmp_path):
         ({"pictures": (None, ["a"])}, "pictures of candidate: 1 texts, expected 2 texts"),
     ],
 )
-def test_names_and_pictures_that_do_not_fit_are_named(given, sentence):
+def test_unusable_names_and_pictures_are_refused(given, sentence):
     with pytest.raises(InputError) as error:
         Embeddings(rows(2), rows(2, seed=1), **given)
     assert sentence in str(error.value)
@@ -154,7 +150,7 @@ def shop(tmp_path):
     return tmp_path / "shop.npz"
 
 
-def test_names_and_pictures_of_a_file_are_those_of_its_rows(shop):
+def test_items_show_names_and_pictures(shop):
     found = cocos.open(shop).items()
     for direction in ("q2c", "c2q"):
         flip = 1 if direction == "q2c" else -1
@@ -165,12 +161,11 @@ def test_names_and_pictures_of_a_file_are_those_of_its_rows(shop):
     assert cocos.open(shop).embed().names and cocos.open(shop).embed().pictures
 
 
-def test_the_command_line_shows_names_and_pictures(shop, tmp_path, monkeypatch):
+def test_plots_show_names_and_pictures(shop, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for direction, words in (("q2c", "candidate 5"), ("c2q", "query 2")):
-        done = call(
-            "plot", "contributors", shop, "--row", 3, "--direction", direction, "--batch-size", "all", "--out", "a.png"
-        )
+        options = ("--row", 3, "--direction", direction, "--batch-size", "all", "--out", "a.png")
+        done = call("plot", "contributors", shop, *options)
         assert done.exit_code == 0 and words in done.stdout, done.output
         done = call("plot", "retrievals", shop, "--direction", direction, "--out", "b.png")
         assert done.exit_code == 0, done.output
@@ -182,7 +177,7 @@ def test_the_command_line_shows_names_and_pictures(shop, tmp_path, monkeypatch):
     assert done.exit_code == 2 and "5.png: cannot be read" in done.stderr and done.stderr.count("\n") == 1
 
 
-def test_pictures_may_lie_in_the_folder_of_the_data(shop, tmp_path):
+def test_pictures_are_read_from_data_folder(shop, tmp_path):
     moved = tmp_path / "elsewhere"
     moved.mkdir()
     shop.rename(moved / "shop.npz")

@@ -30,13 +30,13 @@ def arrays():
     return {"query": query, "candidate": candidate, "query_group": np.arange(12), "candidate_group": group}
 
 
-def test_two_sides_are_queries_and_candidates_unless_a_name_is_given(arrays):
+def test_directions_are_queries_and_candidates(arrays):
     embeddings = cocos.Embeddings(*arrays.values())
     assert embeddings.directions == ("q2c", "c2q") and embeddings.flip().directions == ("c2q", "q2c")
     assert cocos.Embeddings.labelled(arrays["candidate"], arrays["candidate_group"]).directions == ("s2s",)
 
 
-def test_an_image_encoder_says_that_images_ask():
+def test_image_encoder_names_its_directions():
     example = cocos.open("example")
     assert example.embed("test", "cpu").directions == ("i2t", "t2i")
 
@@ -54,7 +54,7 @@ def test_an_image_encoder_says_that_images_ask():
     ],
     ids=lambda each: "-".join(map(str, each)),
 )
-def test_no_word_of_images_is_written_where_there_are_none(tmp_path, arrays, command, monkeypatch):
+def test_output_without_images_avoids_image_words(tmp_path, arrays, command, monkeypatch):
     monkeypatch.chdir(tmp_path)  # plots are written into the working folder
     np.savez(tmp_path / "rows.npz", **arrays)
     done = call(*command, tmp_path / "rows.npz")
@@ -63,7 +63,7 @@ def test_no_word_of_images_is_written_where_there_are_none(tmp_path, arrays, com
 
 
 @pytest.mark.parametrize("command", ["count", "evaluate", "plot"])
-def test_no_help_speaks_of_images(command):
+def test_help_avoids_image_words(command):
     assert not WORDS.search(call(command, "--help").stdout)
 
 

@@ -35,7 +35,7 @@ def test_flip_twice_is_the_identity(queries, captions, proxies):
     assert embeddings.flip().directions == (("p2s",) if proxies else ("c2q", "q2c"))
 
 
-def test_rows_match_one_to_one_without_groups():
+def test_rows_without_groups_match_by_number():
     query, _, _, _ = sides()
     assert Embeddings(query, query).candidate_group.tolist() == [0, 1, 2, 3]
 

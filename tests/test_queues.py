@@ -41,7 +41,7 @@ def slow(query, candidates, positive, out=(), temperature=0.2):
 
 
 @pytest.mark.parametrize("grouped", [True, False])
-def test_the_push_on_a_queue_is_that_of_a_loop(grouped):
+def test_push_on_queue_equals_a_loop(grouped):
     query, candidate, queue = arrays()
     embeddings = cocos.Embeddings(query, candidate, queue=(queue, group_of_queue()) if grouped else queue)
     data = cocos.measures.count(embeddings, NTXENT, batch_size=8, seed=3)
@@ -59,7 +59,7 @@ def test_the_push_on_a_queue_is_that_of_a_loop(grouped):
             assert one["source_negatives"] == KEPT - missing
 
 
-def test_a_queue_asks_for_nothing_and_moves_no_batch():
+def test_queue_leaves_the_batches_unchanged():
     query, candidate, queue = arrays()
     with_queue = cocos.Embeddings(query, candidate, queue=queue)
     without = cocos.Embeddings(query, candidate)
@@ -74,7 +74,7 @@ def test_a_queue_asks_for_nothing_and_moves_no_batch():
         np.testing.assert_array_equal(ranked[0][name].values, ranked[1][name].values)
 
 
-def test_queues_of_both_sides_are_exchanged_with_the_sides():
+def test_exchanged_sides_exchange_the_queues():
     query, candidate, queue = arrays()
     one = cocos.Embeddings(query, candidate, queue=queue, query_queue=queue.flip(0))
     other = cocos.Embeddings(candidate, query, queue=queue.flip(0), query_queue=queue)
@@ -85,7 +85,7 @@ def test_queues_of_both_sides_are_exchanged_with_the_sides():
     assert torch.equal(one.flip().flip().queue, one.queue)
 
 
-def test_hard_negatives_stand_before_the_queue():
+def test_hard_negatives_precede_the_queue():
     query, candidate, queue = arrays()
     negatives = torch.randn(ROWS, 2, WIDTH, dtype=torch.float64, generator=torch.Generator().manual_seed(5))
     data = cocos.measures.count(
@@ -97,7 +97,7 @@ def test_hard_negatives_stand_before_the_queue():
     assert [int(one["source_negatives"].sel(source=name)[0, 0]) for name in names] == [7, 2, 14, KEPT]
 
 
-def test_a_memory_of_labelled_rows_has_positives_too():
+def test_labelled_queue_has_positives():
     """Cross-batch memory: rows of the query's class in the memory are its positives (arXiv:1912.06798, sec. 3.2)."""
     query, _, queue = arrays()
     labels, classes = torch.arange(ROWS) % 6, torch.arange(KEPT) % 6
@@ -125,7 +125,7 @@ def call(*arguments, code=0):
     return done
 
 
-def test_a_file_with_a_queue_is_counted_by_source(tmp_path):
+def test_queue_of_a_file_is_counted(tmp_path):
     query, candidate, queue = arrays()
     data = cocos.measures.count(cocos.Embeddings(query, candidate, queue=queue), NTXENT, batch_size=8)
     options = ("--loss", "ntxent", "-p", "temperature=0.2", "--batch-size", 8)
@@ -135,7 +135,6 @@ def test_a_file_with_a_queue_is_counted_by_source(tmp_path):
 
 
 REFUSED = {
-    "groups alone": ({"queue": None, "queue_group": np.arange(KEPT)}, "queue_group without queue"),
     "another width": ({"queue": np.ones((KEPT, 3))}, f"expected floating point (K, {WIDTH})"),
     "NaN": ({"queue": np.full((KEPT, WIDTH), np.nan)}, "NaN or infinity in row"),
     "groups of others": ({"queue_group": np.arange(3)}, "queue_group: shape (3,)"),
@@ -143,7 +142,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_a_queue_that_cannot_be_read_is_refused_in_a_sentence(tmp_path, name):
+def test_unusable_queues_are_refused(tmp_path, name):
     changed, said = REFUSED[name]
     done = call("count", file(tmp_path, **changed), code=2)
     assert said in done.stderr.replace("\n", " ")

@@ -34,7 +34,7 @@ def ragged(seed=0):
 
 
 @pytest.mark.parametrize("name", LOSSES)
-def test_scores_are_counted_as_the_embeddings_that_gave_them(name):
+def test_scores_count_like_their_embeddings(name):
     embeddings, scores = both()
     batch = cocos.sampling.Batch(torch.arange(20), torch.arange(30), paired=False)
     loss = cocos.losses.load(name)
@@ -53,7 +53,7 @@ def test_scores_are_counted_as_the_embeddings_that_gave_them(name):
 
 
 @pytest.mark.parametrize("name", LOSSES)
-def test_lists_of_different_lengths_are_those_of_each_query_alone(name):
+def test_padded_lists_equal_single_lists(name):
     loss, (whole, lists) = cocos.losses.load(name), ragged()
     weights = loss.weight(whole.pairs(torch.arange(4)))
     torch.testing.assert_close(weights, cocos.weights.autograd(loss, whole.pairs(torch.arange(4))))
@@ -65,21 +65,21 @@ def test_lists_of_different_lengths_are_those_of_each_query_alone(name):
     assert counted.tolist() == [float(cocos.measures.count(one, loss)["contributing"].item()) for one in lists]
 
 
-def test_a_teacher_is_the_reference_and_grades_stand_in_for_it():
+def test_teacher_is_reference_else_grades():
     one, other = torch.tensor([[0.9, 0.2]]), torch.tensor([[2.0, 1.0]])
     for beside, taught in (({"reference": one, "grade": other}, one), ({"grade": other}, other)):
         scores = cocos.Scores(torch.zeros(1, 2), torch.tensor([[1, 0]]), **beside)
         assert scores.pairs(torch.arange(1)).teacher.equal(taught)
 
 
-def test_logq_of_lists_is_that_of_their_candidates():
+def test_logq_follows_the_candidate_index():
     scores, index = torch.zeros(2, 2, dtype=torch.float64), torch.tensor([[2, 0], [1, 2]])
     logq = torch.tensor([0.5, 0.1, 0.4]).log()
     given = cocos.Scores(scores, torch.tensor([[1, 0], [1, 0]]), logq=logq, candidate_index=index)
     assert torch.equal(given.pairs(torch.arange(2)).logq.float(), logq[index])
 
 
-def test_a_query_without_a_positive_in_its_list_takes_no_part_if_it_has_one_elsewhere():
+def test_queries_with_unlisted_positives_are_skipped():
     positive = torch.tensor([[1, 0], [0, 0]])
     scores = cocos.Scores(torch.tensor([[1.0, 0.0], [1.0, 0.0]]), positive, unlisted=torch.tensor([[0], [1]]))
     data = cocos.measures.count(scores)
@@ -87,7 +87,7 @@ def test_a_query_without_a_positive_in_its_list_takes_no_part_if_it_has_one_else
     assert "1 of 2 queries have no positive in their list" in data.attrs["notes"]
 
 
-def test_what_needs_no_vectors_takes_scores():
+def test_measures_without_vectors_take_scores():
     _, scores = both()
     solved = cocos.measures.solve(scores, "ntxent", effective=5)
     assert abs(float(solved["effective_mean"]) - 5) < 0.01
@@ -107,13 +107,13 @@ def test_what_needs_no_vectors_takes_scores():
         ("margin_mse", "scores of a reference or a teacher"),
     ],
 )
-def test_a_loss_that_needs_more_than_scores_is_refused(name, why):
+def test_losses_of_vectors_refuse_scores(name, why):
     with pytest.raises(InputError, match=why):
         cocos.measures.count(both()[1], name)
 
 
 @pytest.mark.parametrize("measure", ["health", "decomposition", "score_distribution"])
-def test_a_measure_that_needs_vectors_is_refused(measure):
+def test_measures_of_vectors_refuse_scores(measure):
     with pytest.raises(InputError, match="vectors of queries and candidates"):
         getattr(cocos.measures, measure)(both()[1])
 
@@ -135,6 +135,6 @@ def test_bad_scores_are_refused(arguments, why):
         cocos.Scores(**arguments)
 
 
-def test_a_query_without_a_positive_is_refused():
+def test_query_without_positive_is_refused():
     with pytest.raises(Unfit, match="query row 1: no positive"):
         cocos.Scores(torch.zeros(2, 2), torch.tensor([[1, 0], [0, 0]]))
