@@ -215,6 +215,13 @@ def test_instance_keeps_its_settings(name):
     assert repr(loss) == repr(losses.load(name, SETS[name]))
 
 
+def test_instance_of_another_distance_has_no_row():
+    library = pytest.importorskip("pytorch_metric_learning.losses")
+    distances = importlib.import_module("pytorch_metric_learning.distances")
+    for distance in (distances.LpDistance(p=1), distances.LpDistance(power=3), distances.SNRDistance()):
+        assert losses.library_loss(library.TripletMarginLoss(distance=distance)) is None
+
+
 def test_st_instance_keeps_its_settings():
     library = pytest.importorskip(ST)
     loss = losses.as_loss(library.MultipleNegativesRankingLoss(Rows(), scale=5.0, directions=("query_to_doc",)))

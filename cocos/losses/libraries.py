@@ -317,5 +317,5 @@ def read_instance(module: Any) -> tuple[str, dict[str, Any]] | None:
     similarity = getattr(module, row.similarity, None) if row.similarity else None
     if row.similarity == "distance" and similarity is not None:
         distance = type(similarity).__name__, similarity.power, bool(similarity.normalize_embeddings)
-        similarity = DISTANCES.get(distance, distance[0])
+        similarity = DISTANCES.get(distance, "") if getattr(similarity, "p", 2) == 2 else ""
     return name, settings | ({} if similarity is None else {row.similarity: similarity})
