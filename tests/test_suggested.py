@@ -29,7 +29,7 @@ WORDS = "a red cat sat on the long mat while two dogs ran over green hills under
 PLACEHOLDER = re.compile(r"\b(FILE|DATA|MODEL|NAME|CHECKPOINT|FOLDER|KIND)\b|file\.py:function|\.\.\.")
 LINE = re.compile(r"^(?:next: +| +)?(cocos [a-z]+ .*)$")
 SMALL = "--batch-size 16"
-TYPED = "--model own.py:build --data 'the pairs.jsonl' --split all"
+TYPED = "--model own.py:build --data 'the pairs.jsonl' --split train"
 COMMANDS = {
     "pairs": [
         f"count 'the rows.npz' {SMALL} -p temperature=0.5 --seed 3",
@@ -63,9 +63,9 @@ COMMANDS = {
         f"count table.pt {TYPED} {SMALL} --loss triplet",
         f"whatif table.pt --settles {TYPED} --batch-size 16",
         f"whatif table.pt {TYPED} {SMALL} --effective 3",
-        f"count 'the pairs.jsonl' --model own.py:initials --split all {SMALL}",
+        f"count 'the pairs.jsonl' --model own.py:initials --split train {SMALL}",
         "inspect 'the pairs.jsonl'",
-        "encode 'the pairs.jsonl' --model own.py:initials --split all --out 'encoded rows.npz'",
+        "encode 'the pairs.jsonl' --model own.py:initials --split train --out 'encoded rows.npz'",
     ],
     "run": [
         f"run 'a run' {SMALL} --loss ntxent -p temperature=0.2",
@@ -132,8 +132,8 @@ def test_every_command_that_is_printed_runs_as_it_is_printed(kind, folder, monke
             silent.append(typed)
         for line in found:
             if "--data" in typed:
-                assert {"--model own.py:build", "--data 'the pairs.jsonl'", "--split all"} == {
-                    each for each in ("--model own.py:build", "--data 'the pairs.jsonl'", "--split all") if each in line
+                assert {"--model own.py:build", "--data 'the pairs.jsonl'", "--split train"} == {
+                    each for each in ("--model own.py:build", "--data 'the pairs.jsonl'", "--split train") if each in line
                 }, line
             if "whatif 'the rows.npz' --settles --batch-size 16,32" == typed:
                 assert "--batch-size 32" in line, line
