@@ -71,7 +71,7 @@ class Statistic:
     units: str = "candidates"
     numbers: tuple[Number, ...] = ()  # of a batch; none: only single queries have it
     by_unit: bool = False  # it is by the natural unit of the loss, and NaN if that is not known
-    own: bool = False  # a loss computes it as well (`cocos.losses.ExtraStatistics`, `Filters`)
+    own: bool = False  # a loss computes it (`Loss.extra`)
     rare: bool = False  # a table shows it only if it is not 0
     asked: bool = False  # it is computed only on request
     compared: bool = False  # `cocos diff` compares two results by it, query by query
