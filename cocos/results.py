@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 import xarray as xr
 from torch.nn.utils.rnn import pad_sequence
@@ -86,10 +85,13 @@ def provenance(loss, **more) -> dict:
 
     There is no date, so that equal runs write equal bytes.
     """
+    infinite = {
+        name: str(value) for name, value in loss.parameters.items() if isinstance(value, float) and math.isinf(value)
+    }
     attrs = {
         **versions(),
         "loss": loss.name,
-        "loss_parameters": json.dumps({name: _plain(value) for name, value in loss.parameters.items()}),
+        "loss_parameters": json.dumps(loss.parameters | infinite, default=str),  # JSON has no infinity
         "loss_repr": repr(loss),
         "gradient": loss.gradient,
         "metric": loss.metric,
@@ -97,16 +99,6 @@ def provenance(loss, **more) -> dict:
         "share": shares.share(loss),
     }
     return {key: value for key, value in (attrs | more).items() if value is not None}
-
-
-def _plain(value):
-    """Convert a parameter to a JSON value; infinity and any other type become text."""
-    value = value.item() if isinstance(value, np.generic) else value
-    if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
-    if value is None or (isinstance(value, bool | int | float | str) and value not in (math.inf, -math.inf)):
-        return value
-    return str(value)
 
 
 def save(data: xr.Dataset | Mapping[str, xr.Dataset], path: Path) -> Path:

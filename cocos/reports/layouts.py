@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import xarray as xr
 
 from cocos import results
@@ -103,23 +104,18 @@ def verify(datasets: Sequence[xr.Dataset]) -> list[Table]:
 def diff(data: xr.Dataset) -> list[Table]:
     """Return a row for each number: both means, the paired difference, its p-value; and the most changed queries."""
     names, by, lines = [str(name) for name in data["version"].values], data.attrs.get("by"), []
-    for side, values in results.sides(data).items() if by in data["metric"] else ():
-        before, after = (number(mean) for mean in values["mean"].sel(metric=by).values)
-        difference, low, high, p, pairs = (
-            float(values[name].sel(metric=by)) for name in ("difference", "low", "high", "p_holm", "pairs")
-        )
-        if low == low:
-            verdict = "changed" if p <= 1 - float(data.attrs["level"]) else "no significant change"
-            change = f"{difference:+.4g} [{low:+.4g}, {high:+.4g}], n = {pairs:.0f}"
+    shown = data.assign(A=data["mean"].isel(version=0), B=data["mean"].isel(version=1), change=changes(data))
+    for side, single in results.sides(shown).items() if by in data["metric"] else ():
+        values = single.sel(metric=by)
+        if values["low"].notnull():
+            verdict = "changed" if values["p_holm"] <= 1 - float(data.attrs["level"]) else "no significant change"
+            before, after = number(values["A"]), number(values["B"])
+            change = f"{values['change'].item()}, n = {int(values['pairs'])}"
             lines.append(f"{side}: {by} {verdict}, {before} -> {after}, {change}")
-    both = {"A": data["mean"].isel(version=0), "B": data["mean"].isel(version=1)}
-    shown = data.assign({name: mean.assign_attrs(long_name=name) for name, mean in both.items()})
-    numbers = (*both, "difference", "low", "high", "p_holm", "increased", "decreased")
-    first, *more = from_variables(shown, numbers)
-    tables = [
-        replace(first, head=(*lines, f"A: {names[0]}; B: {names[1]}"), notes=tuple(results.lines(data.attrs))),
-        *more,
-    ]
+    shown["A"].attrs, shown["B"].attrs = {"long_name": "A"}, {"long_name": "B"}
+    first, *more = from_variables(shown, ("A", "B", "change", "p_holm", "increased", "decreased"))
+    head = (*lines, f"A: {names[0]}; B: {names[1]}")
+    tables = [replace(first, head=head, notes=tuple(results.lines(data.attrs))), *more]
     if "changed" in data.dims:
         values = {f"{by} {name}": data["changed_value"].isel(version=place) for place, name in enumerate("AB")}
         shown = data.assign({name: value.assign_attrs(long_name=name) for name, value in values.items()})
@@ -129,6 +125,18 @@ def diff(data: xr.Dataset) -> list[Table]:
     return tables
 
 
+def changes(data: xr.Dataset) -> xr.DataArray:
+    """Write paired differences with their intervals."""
+
+    def write(difference: float, low: float, high: float) -> str:
+        interval = f" [{low:+.4g}, {high:+.4g}]" if np.isfinite(low) else ""
+        return f"{difference:+.4g}{interval}" if np.isfinite(difference) else "-"
+
+    columns = (data[name] for name in ("difference", "low", "high"))
+    cells = xr.apply_ufunc(write, *columns, vectorize=True, output_dtypes=[object]).astype(str)
+    return cells.assign_attrs(long_name=f"change, {100 * float(data.attrs['level']):g} %")
+
+
 def replay(data: xr.Dataset) -> list[Table]:
     """Return the means of each variant, and the paired change of the number by which variants are compared."""
     by = data.attrs["by"]
@@ -136,6 +144,4 @@ def replay(data: xr.Dataset) -> list[Table]:
     means = data["mean"].sel(metric=[name for name in data["metric"].values if name == by or name not in hidden])
     small = means.drop_attrs().to_dataset("metric").assign_attrs(data.attrs)
     small["idle"].attrs["units"] = "%"
-    for name, text in (("difference", f"change of {by}"), ("low", "low"), ("high", "high")):
-        small[name] = data[name].sel(metric=by, drop=True).assign_attrs(long_name=text)
-    return generic(small)
+    return generic(small.assign(change=changes(data.sel(metric=by, drop=True))))

@@ -22,7 +22,9 @@ SHOWN = {
     "retrievals": ("candidate", "score", "positive", "best_rank", "best_score", "positives"),
     "weight_map": ("negatives", "weighed", "contributing", "pulled"),
     "dtp": ("average", "low", "high", "alpha"),
-    "replay": ("contributing", "idle", "relative", "effective", "hardest_share", "difference", "low", "high"),
+    "landscape": ("predicted", "found"),
+    "solve": ("value", "effective"),
+    "replay": ("contributing", "idle", "relative", "effective", "hardest_share", "change"),
     "same_gradient": ("part", "ratio", "gap"),
     "temperature": ("state", "equilibrium_temperature", "low", "high", "effective", "effective_own"),
 }
@@ -218,7 +220,7 @@ def head(data: xr.Dataset) -> tuple[str, ...]:
         lines.append(f"{attrs['loss_repr']}{f', {shares.above(attrs)}' if 'eps' in attrs else ''}")
     if "batch_size" in attrs:
         lines.append(batches(data))
-    elif "metric" in attrs:
+    elif {"metric", "seed"} <= attrs.keys():
         lines.append(f"{attrs['metric'].replace('_', ' ')} scores")
     return (*lines, *filter(None, [shares.about_weights(attrs)]))
 
