@@ -169,17 +169,6 @@ def test_what_cannot_be_written_is_said_before_anything_is_encoded(words, said, 
     assert (inside / "there.npz").read_text() == "mine" and not (inside / "some.npz").exists()
 
 
-def test_a_folder_that_cannot_be_written_is_named(inside, monkeypatch):
-    from cocos.base import writing
-
-    def full(path):
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(writing, "replacing", full)
-    words = ("encode", "pairs.jsonl", "--model", "mine.py:texts", "--out", "some.npz")
-    assert "some.npz: cannot be written (No space left" in run(*words, code=2)
-
-
 def test_provenance_names_only_losses_of_the_shelf(inside):
     """A file from a stranger may say anything there."""
     rows = {"query": np.eye(2), "candidate": np.eye(2)[::-1] + 0.1}
@@ -190,11 +179,3 @@ def test_provenance_names_only_losses_of_the_shelf(inside):
     for k, text in enumerate([*said, "{", "[" * 10**5, "3", '{"loss": 3}']):
         np.savez(f"{k}.npz", **rows, provenance=text)
         assert cocos.open(f"{k}.npz").loss()[0] == cocos.losses.load("ntxent")
-
-
-def test_an_encoder_may_be_a_dictionary_of_two(inside):
-    (inside / "mine.py").write_text(CODE + "\nboth = {'query': texts, 'candidate': texts}\n")
-    done = CliRunner().invoke(app, ["encode", "pairs.jsonl", "--model", "mine.py:both", "--out", "some.npz"])
-    assert "pairs.jsonl (pairs, train) under mine.py:both (own)" in done.stderr
-    assert cocos.open("some.npz").embed().query.shape == (3, 7)
-    assert run("inspect", "some.npz").count("(3, 7)") == 2  # each array is listed once

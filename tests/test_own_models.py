@@ -1,80 +1,12 @@
 """A model of the user's on the command line: where it may live, what it may need, and what it raises."""
 
-import json
-
 import numpy as np
 import pytest
 import torch
 from PIL import Image
-from typer.testing import CliRunner
 
 import cocos
 from cocos.base.errors import InputError
-from cocos.cli import app
-
-MODEL = """
-from {sibling} import scaled
-
-def build(content):
-    print("a line of the user's")
-    return lambda rows: scaled(rows) @ content["weight"]
-
-def broken(content):
-    return content["weights"]
-
-def hinge(scores, positive, negative):
-    return scores / {{}}["x"]
-"""
-
-
-@pytest.fixture
-def folder(tmp_path, monkeypatch):
-    torch.save({"weight": torch.randn(4, 4, generator=torch.Generator().manual_seed(0))}, tmp_path / "a.pt")
-    for name in ("beside", "package/inside"):
-        path = tmp_path / f"{name}.py"
-        path.parent.mkdir(exist_ok=True)
-        path.write_text("def scaled(x):\n    return 2 * x\n")
-    (tmp_path / "near.py").write_text(MODEL.format(sibling="beside"))
-    (tmp_path / "package" / "model.py").write_text(MODEL.format(sibling="package.inside"))
-    np.savez(tmp_path / "rows.npz", features=np.random.default_rng(0).normal(size=(12, 4)).astype("float32"),
-             labels=np.arange(12) // 2)  # fmt: skip
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
-
-
-def count(*arguments):
-    return CliRunner().invoke(app, ["count", "a.pt", "--data", "rows.npz", "--json", *map(str, arguments)])
-
-
-@pytest.mark.parametrize("model", ["near.py:build", "near:build", "package.model:build"])
-def test_a_model_is_named_as_a_loss_is(folder, model):
-    done = count("--model", model)
-    assert done.exit_code == 0, done.output
-    assert json.loads(done.stdout)["checkpoint"]["format"] == "own"
-
-
-@pytest.mark.parametrize(
-    ("arguments", "sentence"),
-    [
-        (["--model", "near.py:broken"], "model 'near.py:broken': KeyError: 'weights' ({here}/near.py:9)"),
-        (["--model", "near.py:nothing"], "unknown attribute of near.py 'nothing'"),
-        (["--model", "none.py:f"], "model none.py: file not found"),
-        (["--model", "near.py"], "expected file.py:function"),
-        (["--model", "syntax.py:f"], "model 'syntax.py:f' cannot be imported: SyntaxError:"),
-        (["--model", "needs.py:f"], "No module named 'not_installed' ({here}/needs.py:2)"),
-        (["--model", "near.py:build", "--loss", "near.py:hinge"], "near.py:hinge: KeyError: 'x' ({here}/near.py:12)"),
-    ],
-)
-def test_what_a_users_code_raises_is_one_sentence(folder, arguments, sentence):
-    (folder / "syntax.py").write_text("def f(:\n")
-    (folder / "needs.py").write_text("import json\nimport not_installed\n")
-    done = count(*arguments)
-    assert (done.exit_code, done.stdout) == (2, ""), done.output
-    assert sentence.format(here=folder.resolve()) in done.stderr and "Traceback" not in done.stderr
-    shown = count(*arguments, "--debug")
-    assert shown.exit_code == 2 and shown.stderr.splitlines()[-1] == done.stderr.splitlines()[-1]
-    raised = "Error: " in done.stderr
-    assert ("Traceback (most recent call last)" in shown.stderr) == raised
 
 
 @pytest.fixture

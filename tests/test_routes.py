@@ -13,7 +13,6 @@ import cocos
 from cocos import InputError
 from cocos import data as shelf
 from cocos.checkpoints import encoding
-from cocos.checkpoints.formats.small_towers import SmallTowers
 from cocos.cli import app
 
 TEXTS = ("a red cat", "two dogs", "the sea", "a hill at night", "rain", "a green boat")
@@ -218,16 +217,6 @@ def test_a_wrong_route_gets_a_sentence(folder, arguments, sentence):
     done = call("count", *arguments)
     assert done.exit_code == 2 and not done.stdout, done.output
     assert sentence in done.stderr.splitlines()[-1] and "Traceback" not in done.stderr, done.stderr
-
-
-def test_a_checkpoint_without_data_says_what_to_type():
-    model = SmallTowers(8, (8, 8, 8, 8), 8, 8)
-    made = cocos.Checkpoint(shelf.Path("a.pt"), "0", "mine", {}, encoder=lambda: model)
-    with pytest.raises(InputError, match=r"cocos count a.pt --data DATA, .*cocos encode DATA --model a.pt"):
-        made.embed()
-    assert made.items() is None and not made.model.training
-    with pytest.raises(InputError, match="reads image and text, and the data have features"):
-        encoding.embed(model, shelf.training_set({"items": np.ones((2, 3)), "labels": [0, 0]}, "mine"))
 
 
 def test_labels_are_counted_against_the_proxies_of_a_checkpoint():

@@ -233,38 +233,3 @@ def test_the_push_on_unjudged_candidates_is_counted_and_audited(tmp_path):
     assert json.loads(done.stdout)["directions"]["q2c"]["rules"]["unjudged"]["suspects"] == len(unjudged)
     query, candidate = cocos.open(run, data=judged).items("train").texts("q2c")
     assert {(query(row), candidate(place)) for row, place in unjudged} <= {(q, d) for q in RUN for d in RUN[q]}
-
-
-def test_an_audit_of_scores_without_judgements_says_what_it_needs():
-    scores = cocos.Scores(torch.randn(4, 4))
-    with pytest.raises(InputError, match="give judgements or a reference"):
-        cocos.measures.audit(scores)
-    taught = cocos.Scores(torch.randn(4, 4), reference=torch.randn(4, 4))
-    assert cocos.measures.audit(taught)["rule"].values.tolist() == ["guide", "any rule"]
-
-
-def test_two_runs_are_compared_query_by_query(tmp_path):
-    judgements(tmp_path).rename(tmp_path / "qrels.txt")
-    (tmp_path / "other").mkdir()
-    (tmp_path / "other" / "qrels.txt").write_text((tmp_path / "qrels.txt").read_text())
-    first = run_file(tmp_path)
-    shuffled = {query: {name: -score for name, score in RUN[query].items()} for query in reversed(RUN)}
-    second = run_file(tmp_path / "other", shuffled)
-    data = cocos.measures.diff(cocos.open(first), cocos.open(second))
-    ranks = [rankings.metrics(cocos.open(each).embed())["MRR"] for each in (first, second)]
-    listed = ranks[0] > 0
-    every = [rankings.metrics(cocos.open(each).embed()) for each in (first, second)]
-    for metric in ("nDCG@10", "recall@5", "MAP"):  # a query without a listed positive has 0, and is compared too
-        found = data["difference"].sel(direction="q2c", metric=metric).item()
-        assert found == pytest.approx(100 * (every[1][metric] - every[0][metric]).mean()) and (found != 0) == (
-            metric != "recall@5"
-        )
-        assert data["pairs"].sel(direction="q2c", metric=metric) == 3
-    mean = data["difference"].sel(direction="q2c", metric="MRR").item()
-    assert mean == pytest.approx(100 * (ranks[1] - ranks[0])[listed].mean())
-    done = call("diff", first, second, "--json")
-    assert done.exit_code == 0 and "MRR" in done.stdout
-    counted = cocos.measures.diff(cocos.open(first), cocos.open(second), "ntxent")
-    assert "contributing" in counted["metric"].values
-    with pytest.raises(InputError, match="other queries"):
-        cocos.measures.diff(cocos.Scores(torch.randn(3, 3)), cocos.Scores(torch.randn(4, 4)))
