@@ -45,8 +45,7 @@ def mine(dataset, *, ax=None):
 """,
     "format": "def sniff(file): return file.path.suffix == '.mine'\ndef load(file, data): raise NotImplementedError\n",
     "data": """
-def sniff(path): return path.suffix == '.mine'
-def splits(path): return ('train',)
+def splits(path): return ('train',) if path.suffix == '.mine' else ()
 def load(split, path): return 3
 """,
     "reader": """
@@ -89,8 +88,7 @@ def test_one_file_is_all_that_an_addition_needs(fresh, tmp_path):
         (tmp_path / TABLE[kind] / "mine.py").write_text(text, "utf-8")
     for kind, neighbour in (("format", "iresnet"), ("data", "beir")):  # a word in the tuple of formats
         known = tmp_path / TABLE[kind] / "__init__.py"
-        text = known.read_text("utf-8").replace(f"    {neighbour},\n", f"    {neighbour},\n    mine,\n")
-        known.write_text(text, "utf-8")
+        known.write_text(known.read_text("utf-8").replace(f" {neighbour},", f" {neighbour}, mine,"), "utf-8")
     (tmp_path / "a.mine").write_text("mine", "utf-8")
     asked = "".join(f"print({kind!r}, {expression})\n" for kind, expression in FOUND.items())
     here = f"import os, sys\nos.chdir({str(tmp_path)!r})\nsys.path[:] = ['', *sys.path]\n"
