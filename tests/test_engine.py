@@ -417,3 +417,15 @@ def test_gibibyte_of_scores_takes_64_mebibytes():
     done = children.python(MEMORY, env=environment)
     assert done.returncode == 0, done.stderr
     assert float(done.stdout) < 64
+
+
+@pytest.mark.parametrize(("rows", "columns"), [(2100, 2100), (4200, 600), (600, 4200), (500, 9000)])
+@pytest.mark.parametrize("kernel", KERNELS, indirect=True)
+def test_large_batch_equals_dense_float64(rows, columns, kernel):
+    """A batch of several parts and tiles."""
+    query, candidate = drawn(rows, 24), drawn(columns, 24, 1)
+    number = min(rows, columns)
+    candidate[:number] = query[:number] + 0.5 * candidate[:number]
+    case = Case(Embeddings(query, candidate, torch.arange(rows) % columns, torch.arange(columns) % rows))
+    questions = [(make("ntxent"), 0.01), (make("supcon", temperature=0.05), 1e-3), (make("triplet"), 0.01)]
+    assert not exactness.check(case, questions)
