@@ -113,6 +113,9 @@ def diff(data: xr.Dataset) -> list[Table]:
             change = f"{values['change'].item()}, n = {int(values['pairs'])}"
             lines.append(f"{side}: {by} {verdict}, {before} -> {after}, {change}")
     shown["A"].attrs, shown["B"].attrs = {"long_name": "A"}, {"long_name": "B"}
+    p = data["p_holm"]
+    texts = xr.where(p < 1e-4, "<0.0001", p.round(4).astype(str)).where(p.notnull(), "-").astype(str)
+    shown["p_holm"] = texts.assign_attrs(p.attrs)
     first, *more = from_variables(shown, ("A", "B", "change", "p_holm", "increased", "decreased"))
     head = (*lines, f"A: {names[0]}; B: {names[1]}")
     tables = [replace(first, head=head, notes=tuple(results.lines(data.attrs))), *more]
