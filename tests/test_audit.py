@@ -352,11 +352,11 @@ def invoked(*arguments):
 
 
 def test_the_list_to_relabel_has_texts_and_labels(file):
-    given = ["audit", file, "--batch-size", SIZE, "--rules", "group,text"]
+    given = ["audit", file, "--batch-size", SIZE]
     out = file.parent / "list.csv"
     done = invoked(*given, "--out", out)
     assert done.exit_code == 0 and f"wrote {out}" in done.stderr, done.stderr
-    data = measures.audit(cocos.open(file), batch_size=SIZE, rules=["group", "text"])
+    data = measures.audit(cocos.open(file), batch_size=SIZE)
     with out.open(newline="", encoding="utf-8") as stream:
         rows = list(csv.DictReader(stream))
     assert len(rows) == data.sizes["pair"] and float(rows[0]["push"]) == data["pair_push"].values[0]
@@ -393,7 +393,7 @@ def test_texts_of_the_list_are_no_formulae_and_no_control_characters(tmp_path):
     arrays = {"query": embeddings.query, "candidate": embeddings.candidate, "query_name": np.array(texts)}
     arrays |= {"query_group": embeddings.query_group, "candidate_group": embeddings.candidate_group}
     np.savez(tmp_path / "rows.npz", **{name: np.asarray(each) for name, each in arrays.items()})
-    given = ["audit", tmp_path / "rows.npz", "--batch-size", "all", "--rules", "group"]
+    given = ["audit", tmp_path / "rows.npz", "--batch-size", "all"]
     out = tmp_path / "list.csv"
     assert invoked(*given, "--out", out).exit_code == 0
     with out.open(newline="", encoding="utf-8") as stream:
@@ -413,17 +413,17 @@ def test_texts_of_the_list_are_no_formulae_and_no_control_characters(tmp_path):
 
 
 def test_the_json_document_has_rules_filters_and_pairs(file):
-    done = invoked("audit", file, "--batch-size", SIZE, "--filter", "percent=0.9,0.95", "--filter", "self", "--json")
+    done = invoked("audit", file, "--batch-size", SIZE, "--json")
     found = json.loads(done.stdout)
     entry = found["directions"]["q2c"]
-    assert list(entry["filters"]) == ["percent 0.9", "percent 0.95", "self 0", "self 0.05", "self 0.1", "self 0.2"]
+    assert {"percent 0.95", "self 0.1"} <= entry["filters"].keys()
     assert found["suspected"][0]["rules"] and found["pairs"] >= len(found["suspected"])
     assert 0 < entry["rules"]["any rule"]["push_share"] <= 1 and found["against"] == ["group", "text"]
 
 
 def test_the_table_says_how_much_push_is_wrong_and_what_removes_it(file):
-    text = invoked("audit", file, "--batch-size", SIZE, "--rules", "group").stdout
-    data = measures.audit(cocos.open(file), batch_size=SIZE, rules=["group"])
+    text = invoked("audit", file, "--batch-size", SIZE).stdout
+    data = measures.audit(cocos.open(file), batch_size=SIZE)
     share = 100 * float(data["push_share"].sel(direction="q2c", rule="any rule"))
     assert f"{share:.1f} % of the push, " in " ".join(text.split())
 
@@ -455,13 +455,9 @@ def test_the_picture_has_the_push_that_is_known_and_the_push_that_is_not():
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["--rules", "texts"], "unknown rule 'texts'"),
-        (["--filter", "self=x"], "--filter self 'x': expected a number"),
-        (["--filter", "self", "--filter", "self=0.1"], "self is given twice"),
         (["--out", "list.txt"], "expected .nc or .csv"),
         (["--out", "missing/list.csv"], "there is no folder missing"),
         (["--out", f"{'n' * 300}.csv"], "n.csv: the name is too long for a file"),
-        (["--top", "-1"], "top: -1, expected an integer of at least 0"),
         (["--batch-size", "1"], "batch size: 1, expected an integer of at least 2"),
     ],
 )

@@ -245,9 +245,7 @@ def test_precisions_that_are_not_reached_are_named_and_equal_cut_offs_are_one():
     assert "7 (3 to 12)" in "\n".join(map(str, reports.tables("thresholds", spread)))
     nothing = measures.thresholds(embeddings, cutoffs=(0.95,))
     assert nothing["returned"].sum() == 0 and nothing["none_returned"].values.tolist() == [[100.0]]
-    with pytest.raises(
-        InputError, match="expected at most 0.667, the largest there is: take .* --precisions 0.12,0.6 "
-    ):
+    with pytest.raises(InputError, match="expected at most 0.667, the largest there is: take .* 0.12 and 0.6"):
         measures.thresholds(embeddings, precisions=(0.9,))
 
 

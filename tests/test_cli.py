@@ -1,7 +1,6 @@
 """The command line: wrong inputs by exit code, results by numbers; subprocesses where streams and signals matter."""
 
 import json
-import logging
 import os
 import pickle
 import re
@@ -70,6 +69,7 @@ class Bomb:
 # Command lines that exit with 2: each with the thing or the value that its message names.
 WRONG = {
     "cnt e.npz": "'count'",
+    "replay e.npz": "'replay'",
     "count": "FILE",
     "count e.npz f.npz": "f.npz",
     "count missing.npz": "missing.npz",
@@ -80,90 +80,62 @@ WRONG = {
     "count e.npz --los ntxent": "--los",
     "count e.npz --loss": "--loss",
     "count e.npz --loss ntxnt": "'ntxent'",
-    "count e.npz --loss ''": "''",
     "count e.npz --loss my.py": "my.py",
-    "count e.npz --loss my.py:f": "my.py",
     "count e.npz --loss nowhere:f": "'nowhere'",
-    "count e.npz --loss ntxent --loss ntxent": "--loss ntxent",
     "count e.npz --model nowhere:f": "'nowhere'",
-    "count e.npz --model nothing": "'nothing'",
     "count e.npz --data somewhere": "needs no data",
-    "count e.npz --temperature 0.1": "-p temperature=0.1",
+    "count e.npz --temperature 0.1": "-p temperature=",
     "count e.npz -p": "-p",
     "count e.npz -p temperature": "NAME=VALUE",
     "count e.npz -p temp=1": "'temperature'",
     "count e.npz -p temperature=0": "temperature",
     "count e.npz -p temperature=1 -p temperature=2": "temperature",
-    "count e.npz -p temperature=1e-320": "float64",
     "count e.npz -p temperature=1e-38": "float32",
-    "count e.npz -p scale=1e308": "float32",
+    "count e.npz --loss ntxent --loss triplet -p margin=1": "ntxent.margin",
     "count e.npz --eps small": "--eps 'small'",
     "count e.npz --eps -1": "eps: -1",
     "count e.npz --eps 5": "eps 0.05",
-    f"count e.npz --eps {HUGE}": "eps",
-    "count e.npz --seed -1": "seed: -1",
     f"count e.npz --seed {HUGE}": "--seed",
+    "count e.npz --seed -1": "seed: -1",
     "count e.npz --batches x": "'x'",
     "count e.npz --batches 0": "batches: 0",
-    "count e.npz --batches 1.5": "'1.5'",
-    f"count e.npz --batches {2**70}": "--batches",
+    f"count e.npz --batches {2**70}": "batches",
     "count e.npz --batch-size 1": "batch size: 1",
     "count e.npz --batch-size many": "'many'",
-    f"count e.npz --batch-size {HUGE}": "--batch-size",
+    f"count e.npz --batch-size {HUGE}": "batch size",
     "count e.npz --per-group 2": "per group: 2",
     "count e.npz --loss triplet --sample groups --convention ecir2022": "--sample pairs",
     "count e.npz --convention ecir": "--convention 'ecir'",
     "count e.npz --split val": "'val'",
-    "count e.npz --device ''": "''",
     "count e.npz --device cuda:99": "'cuda:99'",
-    "count e.npz --device tpu": "'tpu'",
     "count e.npz --out x.csv": "'.csv'",
     "count e.npz --out no/such/folder/a.nc": "no/such/folder",
     f"count e.npz --out {LONG}.nc": LONG,
-    f"losses ntxent --out {LONG}.png": LONG,
-    f"plot contributors e.npz --row 0 --out {LONG}.png": LONG,
+    "count e.npz --jobs 0": "jobs: 0",
+    "count e.npz --jobs 2 --dask tcp://a:1": "--jobs",
     "evaluate e.npz --k 1,five": "--k '1,five'",
-    "evaluate e.npz --k 0": "k",
-    f"evaluate e.npz --k {2**63}": "--k",
     "evaluate e.npz --folds 99": "folds",
     "evaluate e.npz --k 1 --verification": "--k",
     "whatif e.npz --what temperatur=1": "'temperature'",
     "whatif e.npz --effective 4 --what top_k=3": "--what",
-    "whatif e.npz --settles --eps 0.1": "--eps",
     "whatif e.npz --batch-size 8,16": "8,16",
-    "whatif e.npz --width one": "--out",
-    "audit e.npz --top -1": "top: -1",
-    "audit e.npz --filter self=a": "--filter self 'a'",
     "plot pie e.npz": "pie",
     "plot contributors e.npz --row 99": "99",
     "plot contributors e.npz --row 1 --direction x": "'x'",
-    f"plot contributors e.npz --row {2**70}": "row",
     "plot lorenz e.npz --confident 3": "--confident",
-    "plot lorenz e.npz --bins many": "--bins",
-    f"plot lorenz e.npz --queries {HUGE}": "queries",
-    f"plot weight_curve --points {2**63}": "points",
     "plot landscape --f1 wrap": "wrap",
     "plot landscape --alpha 3": "--alpha",
-    "plot landscape --f1 t --scale nan": "scale",
-    "plot landscape --scale 1e300": "scale",
-    "plot landscape --distance 1e300": "cocos: ",
     f"plot landscape --proxies {2**70}": "proxies",
-    "plot dtp --steps 1": "FILE",
     "plot dtp e.npz": "proxies",
-    f"plot dtp e.npz --steps {10**26}": "--steps",
+    "plot dtp": "FILE",
     "verify nothing": "'nothing'",
-    "verify -p margin=1": "--loss",
-    "count e.npz --jobs 0": "jobs: 0",
-    "count e.npz --jobs 2 --dask tcp://a:1": "--jobs",
-    f"verify {LONG}": LONG,
+    "verify -p margin=1": "'margin'",
     "run missing": "missing",
     "run a.nc b.nc": "a.nc",
     "report missing.npz": "missing.npz",
-    "diff e.npz e.npz": "e.npz",
+    "diff e.npz a.nc": "a.nc",
     "losses foo": "'foo'",
-    "inspect": "FILE",
     "inspect text.pt": "text.pt",
-    "inspect e.npz --model": "--model",
     "inspect e.npz --out a.txt": "'.txt'",
     "encode e.npz --model m.py:f": "'--out'",
 }
@@ -190,15 +162,10 @@ def spoiled(array, value):
 # Faults in a file of embeddings: each with the thing that its message names.
 FAULTS = {
     "misspelt": (lambda a: {"query_groups": a["query_group"], "query_group": None}, "'query_group'"),
-    "two kinds": (lambda a: {"embeddings": a["query"], "labels": a["query_group"]}, "labelled"),
-    "mixed ids": (lambda a: {"query_group": a["query_group"].astype(str)}, "query_group"),
     "one group": (lambda a: {k: np.zeros_like(a[k]) for k in ("query_group", "candidate_group")}, "negative"),
-    "blank": (lambda a: {"directions": np.array(["a\n", "b"])}, "name"),
     "width": (lambda a: {"query": np.ones((50, 7), np.float32)}, "width 7"),
-    "groups": (lambda a: {"query_group": np.arange(49)}, "(49,)"),
     "missing groups": (lambda a: {"query_group": None, "candidate_group": None}, "250 candidate rows"),
     "nan": (lambda a: {"query": spoiled(a["query"], np.nan)}, "row 3"),
-    "infinite": (lambda a: {"candidate": spoiled(a["candidate"], np.inf)}, "row 3"),
     "zero": (lambda a: {"candidate": spoiled(a["candidate"], 0)}, "row 3"),
     "lonely": (lambda a: {"query_group": spoiled(a["query_group"], 77)}, "row 3"),
 }
@@ -222,14 +189,6 @@ def test_unsafe_file_exits_with_3(tmp_path, monkeypatch):
         done = call("count", name, "--loss", "ntxent")
         assert (done.exit_code, done.stdout, done.stderr.count("\n")) == (3, "", 1)
     assert not (tmp_path / "ran").exists()
-
-
-@pytest.mark.parametrize("metric", ["dot", "euclidean", "squared_euclidean"])
-def test_overflow_of_float64_exits_with_2(tmp_path, metric):
-    side = np.random.default_rng(0).normal(size=(20, 6)) * 1e160
-    np.savez(tmp_path / "far.npz", query=side, candidate=side + 1e159)
-    done = call("evaluate", tmp_path / "far.npz", "--metric", metric)
-    assert done.exit_code == 2 and done.stderr.count("\n") == 1 and "float64" in done.stderr
 
 
 def test_high_temperature_gets_a_hint(file):
@@ -302,7 +261,21 @@ def test_losses_json_lists_every_loss():
     assert listed.keys() == set(cocos.losses.names())
     triplet = {"name": "triplet", "parameters": {"margin": 0.2}, "metric": "cosine", "gradient": "exact"}
     assert triplet.items() <= listed["triplet"].items()
-    assert all(name in call("losses").stdout for name in listed)
+
+
+@pytest.mark.parametrize(
+    ("name", "words", "options"),
+    [
+        ("replay", ["--batch-size", 16], {"batch_size": 16}),
+        ("replay", ["--what", "temperature=.02,.05"], {"what": "temperature=.02,.05"}),
+        ("solve", ["--effective", 4, "--loss", "supcon"], {"effective": 4, "loss": "supcon"}),
+        ("temperature", ["--settles", "--batch-size", "8,16", "--eps", 0.1], {"batch_sizes": [8, 16]}),
+        ("temperature", ["--settles", "--effective", 3], {"effective": 3}),
+    ],
+)
+def test_whatif_equals_its_measure(file, name, words, options):
+    dataset = getattr(cocos.measures, name)(cocos.open(file), **options)
+    assert document("whatif", file, *words) == reports.document(name, dataset)
 
 
 def test_inspect_writes_its_document(file, tmp_path):
@@ -317,18 +290,15 @@ def test_landscape_json_has_both_minima():
     assert landscape["predicted"] == [-8, 0] and landscape["found"] == pytest.approx([-8, 0], abs=1e-6)
 
 
-def test_version_and_help():
+def test_help_lists_commands_and_options():
     assert call("--version").stdout == f"cocos {cocos.__version__}\n"
-    assert children.run(sys.executable, "-m", "cocos", env=PLAIN).returncode == 2
-    text = call("count", "--help").stdout
-    titles = re.findall(r"^╭─ (.*?) ─", text, re.MULTILINE)
+    assert call().stdout == call("--help").stdout
+    panel = call("--help").stdout.partition("─ Commands ─")[2]
+    assert tuple(re.findall(r"^│ ([a-z]+) ", panel, re.MULTILINE)) == COMMANDS and len(COMMANDS) == 12
+    titles = re.findall(r"^╭─ (.*?) ─", call("count", "--help").stdout, re.MULTILINE)
     assert titles == ["Arguments", "Options", "Loss", "Batches", "File and model", "Output"]
-
-
-@pytest.mark.parametrize("command", COMMANDS)
-def test_every_command_has_output_options(command):
-    text = call(command, "--help").stdout
-    assert all(option in text for option in ("--json", "--quiet", "-q", "--out"))
+    for command in COMMANDS:
+        assert all(option in call(command, "--help").stdout for option in ("--json", "--quiet", "-q", "--out"))
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="a Linux device")
@@ -338,7 +308,6 @@ def test_full_and_closed_streams(file):
         ("cocos --help > /dev/full", 2, 1),
         ("cocos count --help > /dev/full", 2, 1),
         ("cocos --version > /dev/full", 2, 1),
-        ("cocos count --help | true; exit ${PIPESTATUS[0]}", 0, 0),
         ("cocos --bad 2> /dev/full", 2, 0),
         # Autograd does not run in a fork of a process that has used it.
         ("cocos verify --same-as ntxent triplet -q | true; exit ${PIPESTATUS[0]}", 1, 0),
@@ -388,8 +357,7 @@ def test_progress_off_a_terminal_is_sparse(monkeypatch, capsys):
         report = start("counting")
         for done in range(1000):  # seconds
             report(done, 1000)
-    lines = capsys.readouterr().err.splitlines()
-    assert 5 <= len(lines) <= 10 and all(line.endswith(" left") for line in lines)
+    assert 5 <= capsys.readouterr().err.count("counting: ") <= 20
 
 
 def test_modules_of_the_folder_are_not_imported(file):
@@ -408,16 +376,15 @@ def test_loss_of_the_folder_is_found(file, monkeypatch):
     del sys.modules["mine"]
 
 
-def test_library_warnings_are_notes_unless_quiet(file):
+def test_library_warnings_are_notes_unless_quiet(file, caplog):
     (file.parent / "loud.py").write_text(
         "import logging\ndef hinge(scores, positive, negative):\n"
         "    logging.getLogger('cocos').warning('heard %d', 42)\n    return scores.sum(dim=1)\n"
     )
-    before = list(logging.getLogger("cocos").handlers)
     for quiet, printed in (((), True), (("-q",), False)):
-        done = call("count", file, "--loss", "loud.py:hinge", *quiet)
-        assert done.exit_code == 0 and ("heard 42\n" in done.stderr) == printed
-    assert logging.getLogger("cocos").handlers == before
+        caplog.clear()
+        assert call("count", file, "--loss", "loud.py:hinge", *quiet).exit_code == 0
+        assert ("heard 42" in caplog.text) == printed
 
 
 def test_example_has_recorded_parameters(tmp_path, monkeypatch):
@@ -442,12 +409,3 @@ def test_example_opens_in_every_command(tmp_path, monkeypatch, line):
     done = call(*line.split())
     assert done.exit_code == 0, done.stderr
     assert str(checkpoints.EXAMPLE_FILE.parent) not in done.stdout + done.stderr
-
-
-def test_example_is_never_a_path(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "example").write_text("a file of the user")
-    checkpoint = cocos.open("example")
-    assert checkpoint.format == "native" and str(tmp_path / "example") in checkpoint.notes[0]
-    with pytest.raises(cocos.InputError):
-        cocos.open(tmp_path / "example")

@@ -213,12 +213,11 @@ def test_documents_and_commands_report_copies(tmp_path):
         assert (document["copies"], document["directions"]["c2q"]["repeated"]) == (copies, 40)
     assert "copies" not in {finding.kind for finding in findings.of(measures.count(of("twins"), "ntxent"))}
     file = tmp_path / "rows.npz"
-    names = ("query", "candidate", "query_group", "candidate_group")
-    np.savez(file, **{name: getattr(images(), name) for name in names})
-    contributors = "plot contributors --row 3 --direction c2q"
-    for command in ("count", contributors, "plot decomposition", "audit", "whatif --effective 5"):
-        done = CliRunner().invoke(app, [*command.split(), str(file), "--copies", "keep", "--json", "-q"])
-        assert done.exit_code == 0 and json.loads(done.stdout)
+    np.savez(
+        file, **{name: getattr(images(), name) for name in ("query", "candidate", "query_group", "candidate_group")}
+    )
+    done = CliRunner().invoke(app, ["count", str(file), "--copies", "keep", "--json", "-q"])
+    assert done.exit_code == 0 and json.loads(done.stdout)
 
 
 def test_ecir_convention_refuses_copies_once():

@@ -154,7 +154,7 @@ def test_a_value_that_changes_nowhere_has_no_interval_and_says_its_n(sides):
 
 
 def test_what_cannot_be_compared_is_refused_in_a_sentence(files, sides):
-    assert "are the same file" in refused("diff", "before.nc", "before.nc")
+    assert "expected two different ones" in refused("diff", "before.nc", "before.nc")
     (files / "copy.npz").write_bytes((files / "before.npz").read_bytes())
     assert "are of the same file (sha256" in refused("diff", "before.npz", "copy.npz")
     before = cocos.open("before.npz")
@@ -168,8 +168,8 @@ def test_what_cannot_be_compared_is_refused_in_a_sentence(files, sides):
     assert "before has eps 0.01 and eps has eps 0.1" in refused("diff", "before.nc", "eps.nc")
     results.save(measures.lorenz(before), files / "lorenz.nc")
     assert "has no values of single queries" in refused("diff", "before.nc", "lorenz.nc")
-    assert "not a result like the other file" in refused("diff", "before.nc", "after.npz")
-    assert "is a result with its own loss" in refused("diff", "before.nc", "after.nc", "--loss", "triplet")
+    assert "expected two models, or two results" in refused("diff", "before.nc", "after.npz")
+    assert "expected two models, or two results" in refused("diff", "before.nc", "after.nc", "--loss", "triplet")
     with pytest.raises(InputError, match="unknown value to compare by 'R@1'"):
         measures.diff(data, results.open("after.nc"), by="R@1")
     rows = np.load("before.npz")

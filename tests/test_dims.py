@@ -27,10 +27,6 @@ CASES = {  # command, files by name (the first is the argument), options; `FILE`
     "evaluate": ("evaluate", {"a.npz": arrays()}, ()),
     "verification": ("evaluate", {"a.npz": SAMPLES}, ("--verification",)),
     "distractors": ("evaluate", {"a.npz": arrays(), "b.npz": arrays(60)}, ("--distractors", "b.npz")),
-    "audit": ("audit", {"a.npz": arrays()}, COUNT),
-    "whatif": ("whatif", {"a.npz": arrays()}, (*COUNT, "--what", "temperature=0.2")),
-    "verify": ("verify", {"a.npz": arrays()}, ("--loss", "ntxent")),
-    "diff": ("diff", {"a.npz": arrays(), "b.npz": arrays(noise=2)}, ("b.npz", *COUNT)),
     "shards": ("count", {"query_00000.npy": arrays()["query"], "candidate_00000.npy": arrays()["candidate"]}, COUNT),
 }
 
@@ -73,17 +69,8 @@ def test_command_reads_the_first_dimensions(tmp_path, name):
         more = () if dims else ("--dims", DIMS)
         documents.append(read(command, path if name == "shards" else path / "a.npz", *words, *more))
     assert without_source(documents[0]) == without_source(documents[1])
-    if name in {"count", "evaluate", "audit"}:
+    if name in {"count", "evaluate"}:
         assert documents[0]["checkpoint"]["dims"] == DIMS and "dims" not in documents[1]["checkpoint"]
-
-
-def test_runs_are_measured_at_the_first_dimensions(tmp_path):
-    files = {"step_1.npz": arrays(), "step_2.npz": arrays(noise=2)}
-    whole, cut = save(tmp_path / "whole", files), save(tmp_path / "cut", files, DIMS)
-    first = read("run", whole, *COUNT, "--evaluated", whole, "--dims", DIMS)
-    second = read("run", cut, *COUNT, "--evaluated", cut)
-    for name in ("values", "directions"):
-        assert first[name] == second[name]
 
 
 def test_truncated_rows_are_the_first_columns():

@@ -87,7 +87,7 @@ def merged(several):
 def drawn():
     """A line for every kind of plot that `cocos plot` draws."""
     for kind in plot.KINDS:
-        if kind not in {"count", "dtp", "landscape", *plot.OWN_COMMANDS}:
+        if kind not in {"count", "dtp", "landscape"}:
             source = "--loss ntxent" if kind in plot.WITHOUT_FILE else "e.npz"
             yield f"plot {kind} {source} {NEEDED.get(kind, '')}".strip()
 

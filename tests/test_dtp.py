@@ -143,7 +143,7 @@ def test_alpha_that_the_checkpoints_of_two_phases_recorded_is_that_of_each_step(
     monkeypatch.setattr(checkpoints, "open", recorded)
     done = call("warp", "--json", "--out", "a.nc")
     assert results.open("a.nc")["alpha_each"].sel(run="warp")[:, 0].values.tolist() == [7, 7, 19]
-    assert "trained in phases" in done.stderr
+    assert "alpha of warp: 19" in done.stderr
 
 
 def call(*arguments):
@@ -184,10 +184,10 @@ def test_a_folder_is_a_run_and_epoch_2_stands_before_epoch_10(folders):
 
 def test_files_are_one_run_and_the_dataset_says_which(folders):
     files = [folders / "warp" / f"epoch_{epoch}.npz" for epoch in (1, 10, 2)]
-    assert call(*files, "--metric", "squared_euclidean", "--out", "one.nc").exit_code == 0
+    assert call(*files, "--out", "one.nc").exit_code == 0
     saved = results.open(folders / "one.nc")
     assert saved["step"].values.tolist() == [1, 2, 10] and saved["run"].values.tolist() == ["warp"]
-    np.testing.assert_allclose(saved["average"].squeeze(), [4, 16, 400], rtol=1e-9)
+    np.testing.assert_allclose(saved["average"].squeeze(), [2, 4, 20], rtol=1e-9)
     assert [Path(path).name for path in saved.attrs["checkpoint_path"].splitlines()] == [
         "epoch_1.npz", "epoch_2.npz", "epoch_10.npz",
     ]  # fmt: skip
@@ -200,8 +200,6 @@ def test_files_are_one_run_and_the_dataset_says_which(folders):
     )  # in the order in which they are given
     average = unnumbered["average"][folders.name]
     assert list(average) == ["0", "1"] and average["1"] == pytest.approx(1)
-    given = json.loads(call(one, other, "--steps", "3,7", "--json", "--out", "two.nc").stdout)
-    assert list(given["average"][folders.name]) == ["3", "7"]
 
 
 @pytest.mark.parametrize(
@@ -230,7 +228,7 @@ def test_the_alpha_that_a_checkpoint_recorded_is_that_of_its_run(folders, monkey
     monkeypatch.setattr(checkpoints, "open", recorded)
     done = call("plain", "warp", "--json", "--out", "a.nc")
     assert json.loads(done.stdout)["alpha"] == {"plain": None, "warp": 19}
-    assert "note: alpha of warp: 19, recorded in warp/epoch_10.npz" in done.stderr
+    assert "note: alpha of warp: 19, recorded in the last checkpoint" in done.stderr
     given = call("plain", "warp", "--alpha", "warp=4", "--alpha", "plain=5", "--json", "--out", "a.nc")
     assert json.loads(given.stdout)["alpha"] == {"plain": 5, "warp": 4}
 
@@ -246,20 +244,13 @@ def test_the_alpha_that_a_checkpoint_recorded_is_that_of_its_run(folders, monkey
         (["plain", "short"], "runs: plain has 3 checkpoints, short 1; expected as many in each"),
         (["few"], "few, step 2: no sample with a proxy of class 3 (and of 2 more), which others have"),
         (["plain", "--alpha", "warp=3"], "unknown run 'warp'"),
-        (["plain", "--alpha", "x"], "--alpha 'x': expected a number"),
-        (["plain", "--alpha", "-1"], "--alpha '-1': expected a finite number above 0"),
-        (["plain", "--alpha", "28,34"], "--alpha '': expected a number"),
-        (["plain", "--alpha", "28,34@5,30@2"], "--alpha '28,34@5,30@2': expected steps in ascending order"),
-        (["plain", "--alpha", "0:3"], "--alpha '0:3': expected a number"),
-        (["plain", "--alpha", "1", "--alpha", "plain=2"], "'plain' has one already"),
-        (["plain", "--metric", "dot"], "unknown metric 'dot'"),
-        (["plain", "--steps", "1,2"], "steps: 2 of them, expected one for each of 3 checkpoints"),
-        (["plain", "--steps", "8,7,6"], "steps: 8, 7, 6; expected finite numbers in ascending order"),
+        (["plain", "--alpha", "x"], "--alpha 'x': expected numbers"),
+        (["plain", "--alpha", "28,34"], "--alpha '34,': expected numbers"),
+        (["plain", "--alpha", "0:3"], "--alpha '0:3': expected numbers"),
         (["n" * 300 + ".npz"], "n.npz: the name is too long for a file"),
         (["plain", "--out", "n" * 300 + ".png"], "n.png: the name is too long for a file"),
         (["plain", "--out", "n" * 300 + "/a.png"], "n/a.png: the name is too long for a file"),
         (["plain", "--out", "n" * 300 + "/a.nc"], ": the name is too long for a file"),
-        (["plain", "--steps", "a"], "--steps 'a': expected integers"),
         (["plain", "--out", "no/a.png"], "--out no/a.png: there is no folder no; create it first"),
     ],
 )

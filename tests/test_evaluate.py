@@ -581,8 +581,8 @@ def test_the_command_prints_one_document(files, captions):
     ("arguments", "sentence"),
     [
         (("--k", "0"), "k: 0, expected integers of at least 1"),
-        (("--k", "one"), "--k 'one': expected integers"),
-        (("--k", ""), "--k '': expected integers"),
+        (("--k", "one"), "--k 'one': expected numbers"),
+        (("--k", ""), "--k '': expected numbers"),
         (("--folds", "30"), "folds: 30, expected at most 20"),
         (("--split", "val"), "'val'"),
         (("--distractors", "narrow.npz"), "distractors have width 5 and the embeddings have width 12"),

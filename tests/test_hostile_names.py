@@ -140,11 +140,11 @@ def test_the_command_draws_hostile_directions(kind, form, embeddings, tmp_path):
     np.savez(tmp_path / "m.npz", **arrays, directions=np.array(SIDES))
     options = []
     for name, value in FAST.get(kind, {}).items():
-        flag = {"ks": "--k"}.get(name, f"--{name.replace('_', '-')}")
+        flag = f"--{name.replace('_', '-')}"
         text = ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
         if name == "parameters":
             options += [word for key, one in value.items() for word in ("-p", f"{key}={one}")]
-        elif name not in {"direction", "neighbours"}:
+        elif name not in {"direction", "neighbours", "bins", "ks"}:
             options += [flag, text]
     arguments = ["plot", kind, tmp_path / "m.npz", *options, "--out", tmp_path / f"a.{form}", "--width", "one"]
     done = CliRunner().invoke(app, list(map(str, arguments)))

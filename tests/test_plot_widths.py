@@ -53,7 +53,7 @@ DRAWN = {
     "retrievals": ["plot", "retrievals", "FILE", "--k", "4"],
     "run": ["run", "RUN"],
     "score_distribution": ["plot", "score_distribution", "FILE"],
-    "score_landscape": ["plot", "score_landscape", "--points", "41", "--loss", "circle"],
+    "score_landscape": ["plot", "score_landscape", "--loss", "circle"],
     "sources": [
         "plot",
         "sources",
@@ -66,9 +66,9 @@ DRAWN = {
         "directions=query-candidate,query-query",
     ],  # fmt: skip
     "temperature": ["whatif", "FILE", "--settles", "--batch-size", "12,24"],
-    "temperature_curve": ["plot", "temperature_curve", "FILE", *SMALL, "--values", ".05,.1,.2"],
-    "thresholds": ["plot", "thresholds", "FILE", "--precisions", ".1,.5"],
-    "weight_curve": ["plot", "weight_curve", "--loss", "circle", "--points", "31"],
+    "temperature_curve": ["plot", "temperature_curve", "FILE", *SMALL],
+    "thresholds": ["plot", "thresholds", "FILE"],
+    "weight_curve": ["plot", "weight_curve", "--loss", "circle"],
     "weight_map": ["plot", "weight_map", "FILE", "--batch-size", "12"],
 }
 

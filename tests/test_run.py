@@ -114,8 +114,8 @@ def test_the_command_prints_a_line_a_step_and_what_to_type_next(folder):
     options = "--loss ntxent -p temperature=0.2 --batch-size 20"
     assert f"next: cocos run {folder} {options} --out run.png" in lines
     diff = next(line for line in lines if "cocos diff" in line)
-    more = call(folder, "--batches", "2", "--steps", "1,2,3", "--k", "1,3", "--batch-size", "20").stdout.splitlines()
-    assert f"next: cocos run {folder} --batch-size 20 --batches 2 --steps 1,2,3 --k 1,3 --out run.png" in more
+    more = call(folder, "--batches", "2", "--k", "1,3", "--batch-size", "20").stdout.splitlines()
+    assert f"next: cocos run {folder} --k 1,3 --batch-size 20 --batches 2 --out run.png" in more
     assert diff.endswith(f"epoch_100.npz {options}") and CliRunner().invoke(app, diff.split()[2:]).exit_code == 0
 
 
@@ -361,15 +361,14 @@ def test_what_is_no_run_gets_a_sentence(tmp_path, monkeypatch):
     for given, sentence in (
         (["begun.jsonl"], "begun.jsonl has no records yet"),
         (["bare.jsonl"], "bare.jsonl is no result of a run, or a damaged one (no loss_parameters)"),
-        (["begun.jsonl", "--loss", "triplet"], "--loss: begun.jsonl contains the numbers of one loss"),
+        (["begun.jsonl", "--loss", "triplet"], "begun.jsonl: a store or result"),
         (["store"], "store: no checkpoint, expected"),
         (["empty"], "empty: no checkpoint, expected"),
         (["one", "two"], "2 runs: one, two; name one"),
         (["bad"], "none of 2 checkpoints can be measured, all for one reason"),
         (["curve.nc"], "expected a Dataset of cocos run"),
-        (["curve.nc", "one"], "curve.nc: one of 2 files"),
+        (["curve.nc", "one"], "curve.nc: a store or result"),
         (["bad.nc"], "bad.nc is no result of a run, or a damaged one (no contributing)"),
-        (["one", "--steps", "1,2"], "steps: 2 of them, expected one for each of 1"),
         (["one", "--fail-on", "colapse"], "did you mean 'collapse'"),
         (["one", "--k", "0"], "k: 0, expected integers"),
     ):

@@ -335,9 +335,7 @@ def test_the_command_prints_the_metrics_in_percent(labelled_file):
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (["--prior", 0.1], "--prior belongs to --verification"),
         (["--verification", "--folds", 5], "--folds does not go with --verification"),
-        (["--verification", "--prior", 2], "prior: 2.0, expected a number between 0 and 1, like 0.01"),
         (["--trials", "set.npz", "--out", "set.npz"], "set.npz"),
     ],
 )

@@ -159,10 +159,9 @@ def test_real_batches_are_tried(tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (("verify", "-p", "margin=1"), "parameters or --against without a loss"),
-        (("verify", "ntxent", "--against", "triplet_squared"), "reads squared_euclidean scores"),
+        (("verify", "-p", "margin=1"), "'margin'"),
         (("losses", "osap"), "osap"),
-        (("losses", "--out", "x.png"), "plots one loss"),
+        (("losses", "--out", "x.png"), "'.png'"),
     ],
 )
 def test_bad_input_gets_a_sentence(arguments, sentence):
@@ -172,13 +171,13 @@ def test_bad_input_gets_a_sentence(arguments, sentence):
 
 
 def test_the_card_has_the_numbers(tmp_path):
-    text = call("losses", "ntxent", "--out", tmp_path / "w.png").stdout
+    text = call("losses", "ntxent", "--out", tmp_path / "w.json").stdout
     for part in ("parameters.temperature  0.1: τ",
                  "\\ell(s) = ", "unit |P|/τ", "push equals pull", "arXiv:2002.05709", "InfoNCE",
                  "SampledSoftmax(scale=10.0), always"):  # fmt: skip
         assert part in text
-    assert (tmp_path / "w.png").stat().st_size > 10_000
     listed = json.loads(call("losses", "ntxent", "--json").stdout)
+    assert listed == json.loads((tmp_path / "w.json").read_text("utf-8"))
     assert {each["where"] for each in listed["equal_to"]} == {"always", "unit vectors", "one positive"}
 
 

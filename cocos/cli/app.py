@@ -4,10 +4,8 @@ import atexit
 import gc
 import logging
 import os
-import re
 import signal
 import sys
-import traceback
 from typing import Annotated, Any
 
 import typer
@@ -17,11 +15,9 @@ import cocos
 from cocos.base import terminal
 from cocos.base.errors import InputError, UnsafeFile, unreachable
 
-# Exit codes other than 0 (done) and 1 (`verify` found a difference, or `--fail-on` an alarm).
-UNUSABLE_INPUT, UNSAFE_FILE, INTERRUPTED = 2, 3, 130
+# Exit codes; 1 if `verify` found a difference, or `--fail-on` an alarm.
+DONE, UNUSABLE_INPUT, UNSAFE_FILE, INTERRUPTED, TERMINATED = 0, 2, 3, 130, 143
 UsageError: Any = typer.BadParameter.__base__  # a class of click, which typer may include
-# Errors that a damaged or foreign result can cause.
-MISFITS = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
 
 
 class Program(TyperGroup):
@@ -29,83 +25,49 @@ class Program(TyperGroup):
 
     def main(self, args=None, prog_name=None, standalone_mode=True, **extra):
         """Run a command, and end the process with its exit code in `standalone_mode`."""
-        args = list(sys.argv[1:] if args is None else args)
-        debug = "--debug" in args
-        args = [arg for arg in args if arg != "--debug"]
-        handler = logging.Handler(logging.ERROR if {"-q", "--quiet"} & {*args} else logging.WARNING)
-        handler.emit = lambda record: terminal.say(record.getMessage())
-        logging.getLogger("cocos").addHandler(handler)
+        args = list(sys.argv[1:] if args is None else args) or ["--help"]
+        quiet = {"-q", "--quiet"} & {*args}
+        logging.getLogger("cocos").setLevel(logging.ERROR if quiet else logging.NOTSET)
+        message = ""
         try:
-            code = super().main(args, "cocos", standalone_mode=False, **extra) or 0
+            code = super().main(args, "cocos", standalone_mode=False, **extra) or DONE
         except UsageError as error:
-            if type(error).__name__ == "NoArgsIsHelpError":
-                error.show()
-            else:
-                terminal.say(f"cocos: {usage_message(error, args)}")
-            code = error.exit_code
+            code, message = UNUSABLE_INPUT, usage_message(error)
         except InputError as error:
-            for line in traceback.format_exception(error.__cause__) if debug and error.__cause__ else ():
-                terminal.say(line.rstrip("\n"))
-            terminal.say(f"cocos: {error}")
-            code = UNSAFE_FILE if isinstance(error, UnsafeFile) else UNUSABLE_INPUT
+            code, message = UNSAFE_FILE if isinstance(error, UnsafeFile) else UNUSABLE_INPUT, str(error)
+        except OSError as error:
+            terminal.silent(1)  # its buffer would fail again
+            code, message = UNUSABLE_INPUT, f"{os.fsdecode(error.filename or 'output')}: {unreachable(error)}"
         except (KeyboardInterrupt, typer.Abort):
             code = INTERRUPTED
-        except SystemExit as error:
-            if error.code != 1:
-                raise
-            terminal.silent(1)  # typer exits with 1 if the reader of the help has closed the pipe
-            code = 0
-        except OSError as error:
-            if error.filename is None:
-                terminal.silent(1)
-                terminal.say(f"cocos: the output cannot be written ({unreachable(error)})")
-            else:
-                terminal.say(f"cocos: {os.fsdecode(error.filename)}: {unreachable(error)}")
-            code = UNUSABLE_INPUT
-        except MISFITS as error:
-            results = [arg for arg in args if arg.endswith((".nc", ".jsonl"))]
-            if debug or not results:
-                raise
-            reason = f"{type(error).__name__}: {' '.join(str(error).split())[:120]}"
-            terminal.say(f"cocos: {' or '.join(results)}: not a result that this command reads ({reason})")
-            code = UNUSABLE_INPUT
-        finally:
-            logging.getLogger("cocos").removeHandler(handler)
         if code == INTERRUPTED:
-            terminal.say("cocos: interrupted")
+            message = "interrupted"
+        if message:
+            terminal.say(f"cocos: {message}")
         if standalone_mode:
             sys.exit(code)
         return code
 
 
-def usage_message(error, args: list[str]) -> str:
+def usage_message(error) -> str:
     """Return the message for a wrong command line: option, value and expected values."""
     message = " ".join(error.format_message().split()).rstrip(".")
-    message = re.sub(r"\.? \(?Did you mean (.*?)\??\)?\??$", r": did you mean \1", message)
     for problem in getattr(error.__cause__, "errors", list)()[:1]:  # of the validator
-        expected = problem["msg"].removeprefix("Value error, ").rstrip(".")
-        if kind := re.match(r"Input should be a valid (\w+)", expected):
-            expected = f"expected {'an' if kind[1] == 'integer' else 'a'} {kind[1]}"
-        expected = re.sub(r"^'.*' is not one of", "expected one of", expected)
-        message = f"{error.param.opts[0]} {problem['input']!r}: {expected}"
-    flag = str(getattr(error, "option_name", ""))
-    if flag and error.ctx is not None and "param" in {param.name for param in error.ctx.command.params}:
-        from cocos import losses
-
-        name = flag.lstrip("-").replace("-", "_")
-        if any(name in losses.load(loss).parameters for loss in losses.names()):
-            value = (args[args.index(flag) + 1 :] or ["VALUE"])[0] if flag in args else "VALUE"
-            message = f"no such option {flag}; for a loss parameter, use -p {name}={value}"
-    help_command = f"; see {error.ctx.command_path} --help" if error.ctx is not None else ""
-    return f"{message[:1].lower()}{message[1:]}{help_command}"
+        reason = problem["msg"].removeprefix("Value error, ").partition(", unable")[0].rstrip(".")
+        message = f"{error.param.opts[0]} {problem['input']!r}: {reason.replace('Input should be', 'expected')}"
+    if error.ctx is not None:
+        flag = getattr(error, "option_name", "").lstrip("-")
+        if flag and "param" in {param.name for param in error.ctx.command.params}:
+            message += f"; a loss parameter is -p {flag.replace('-', '_')}=VALUE"
+        message += f"; see {error.ctx.command_path} --help"
+    return f"{message[:1].lower()}{message[1:]}"
 
 
 app = typer.Typer(
     cls=Program,
     help="Count the negatives that contribute to the gradient of a frozen metric-learning model.",
     epilog="Exit codes: 0 done, 1 difference found by verify or alarm named by --fail-on, 2 unusable input, 3 refused "
-    "as unsafe, 130 interrupted, 143 terminated. With --debug, errors in your own code print their traceback.",
-    no_args_is_help=True,
+    "as unsafe, 130 interrupted, 143 terminated.",
     add_completion=False,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["--help", "-h"]},
@@ -117,30 +79,15 @@ def show_version(version: Annotated[bool, typer.Option("--version", help="Print 
     """Print the version."""
     if version:
         terminal.put(f"cocos {cocos.__version__}")
-        raise typer.Exit
-
-
-def exit_terminated(number: int, frame: object) -> None:
-    """End with 143 on SIGTERM."""
-    terminal.say("cocos: terminated")
-    sys.exit(128 + number)
 
 
 def main() -> None:
-    """Run the command line.
-
-    Garbage collection is off during imports and at exit: walking the objects of PyTorch's modules takes a third of
-    their import time.
-    """
+    """Run the command line."""
+    # Walking the objects of PyTorch's modules takes a third of their import time.
     gc.disable()  # until `output.progress`
     atexit.register(gc.freeze)
-    if signal.getsignal(signal.SIGTERM) is not signal.SIG_IGN:
-        signal.signal(signal.SIGTERM, exit_terminated)
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(TERMINATED))
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="replace")  # a terminal without ± prints ?
-    try:
-        app()
-    except KeyboardInterrupt:  # outside of a command
-        terminal.say("cocos: interrupted")
-        sys.exit(INTERRUPTED)
+    app()

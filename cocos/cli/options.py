@@ -4,141 +4,68 @@ A command lists its options as parameters, and `chosen` collects them by name. N
 the measure has the default, which the help repeats.
 """
 
-import contextlib
-from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 from typer import Argument, Context, Option
 
+import cocos
 from cocos.base import terminal
 from cocos.base.errors import InputError
 
-if TYPE_CHECKING:
-    from cocos.checkpoints import Checkpoint
-
 # Panels of the help.
-LOSS, BATCHES, MODEL, DETECTORS, OUTPUT = "Loss", "Batches", "File and model", "Detectors", "Output"
+LOSS, BATCHES, MODEL, OUTPUT = "Loss", "Batches", "File and model", "Output"
 # Options that decide which batches are drawn and where they are scored.
 SAMPLING = ("batch_size", "batches", "sample", "per_group", "copies", "same_group", "seed", "dtype", "split", "device")
-# Digits of an integer on the command line: more than any file has rows.
-MAX_DIGITS = 15
 # Temperatures from here on are more likely scales: training scales start at 10, temperatures stay below 1.
 MIN_SCALE = 10
 
 
-def option(
-    help: str,
-    default: str = "",
-    panel: str | None = None,
-    *flags: str,
-    metavar: str | None = None,
-    parser: Callable[[str], Any] | None = None,
-) -> Any:
+def option(help: str, default: str = "", panel: str | None = None, *flags: str, metavar: str = "", parser=None):
     """Return an option with its help, the default that the help shows, its panel and the reader of its text."""
     text = f"{help} \\[default: {default}]" if default else help  # `[` is markup to rich
-    shown = "NUMBERS" if parser else None
-    return Option(*flags, help=text, show_default=False, rich_help_panel=panel, metavar=metavar or shown, parser=parser)
+    metavar = "NUMBER" if parser else metavar or None
+    return Option(*flags, help=text, show_default=False, rich_help_panel=panel, metavar=metavar, parser=parser)
 
 
-def read_integer(text: str) -> int:
-    """Read an integer of at most `MAX_DIGITS` digits."""
-    if not text.strip().lstrip("-").isdecimal() or len(text) > MAX_DIGITS:
-        raise InputError(f"expected an integer of at most {MAX_DIGITS} digits")
-    return int(text)
-
-
-def read_count(text: str) -> int | str:
+def read_size(text: str) -> int | str:
     """Read an integer; other text, such as `all` or the slice 40:80, is left to the measure."""
-    return read_integer(text) if text.strip().lstrip("-").isdecimal() else text.strip()
+    return int(text) if text.isdecimal() and len(text) < 10 else text
 
 
-def read_integers(text: str) -> tuple[int, ...]:
-    """Read integers separated by commas."""
+def read_numbers(flag: str, text: str, kind: type = float) -> tuple:
+    """Read numbers separated by commas."""
     try:
-        return tuple(read_integer(part) for part in text.removesuffix(",").split(","))
-    except InputError:
-        raise InputError(f"expected integers of at most {MAX_DIGITS} digits, such as 1,5,10") from None
-
-
-def read_rows(text: str) -> str | int | tuple[int, ...]:
-    """Read `all`, an integer, or integers separated by commas; `5,` is a tuple."""
-    return text if text == "all" else read_integers(text) if "," in text else read_integer(text)
-
-
-def read_number(name: str, text: str) -> float:
-    """Read the number of an option; the error has its name."""
-    try:
-        return float(text)
+        return tuple(map(kind, text.split(",")))
     except ValueError:
-        raise InputError(f"{name} {text!r}: expected a number") from None
+        raise InputError(f"{flag} {text!r}: expected numbers separated by commas, such as 1,5,10") from None
 
 
-def read_numbers(text: str) -> float | tuple[float, ...]:
-    """Read a number, or numbers separated by commas."""
-    try:
-        numbers = tuple(float(part) for part in text.removesuffix(",").split(","))
-    except ValueError:
-        raise InputError("expected a number, or numbers separated by commas") from None
-    return numbers if "," in text else numbers[0]
-
-
-def read_names(texts: Sequence[str] | None) -> list[str] | None:
-    """Read names from a repeatable option, or separated by commas."""
-    return [name.strip() for text in texts for name in text.split(",") if name.strip()] if texts else None
-
-
-# An option's `Any` is the value that its parser reads.
-FILE_HELP = "Checkpoint or folder, file of embeddings or scores, or training data (--model); `example`: a small model."
-SAME_GROUP_HELP = "Other rows from the query's group: `ignore` or `negative`."
-COPIES_DEFAULT = "once, or keep if group rows are negatives"
-DATA_HELP = "Training data, if not recorded in FILE: a file, a folder or file.py:function."
-MODEL_HELP = "Model that encodes FILE: a checkpoint or folder, file.py:function or package.module:function."
-DETECTOR_HELP = "Switch a detector off, or set NAME.THRESHOLD=VALUE, repeatable. Detectors: "
-DETECTOR_NAMES = ", ".join(sorted(path.stem for path in Path(__file__).parents[1].glob("monitor/detectors/[!_]*.py")))
-FAIL_HELP = "Exit with 1 if one of these detectors fires: names separated by commas, or any."
-FIGURE_HELP = "Write the Dataset (.nc) or the figure (.png, .pdf, .svg) to this file."
-WIDTH_HELP = "Figure width: `one` or `two` columns of a paper (3.3 or 6.9 inches, 8 pt text), or inches."
-
-File = Annotated[Path, Argument(metavar="FILE", help=FILE_HELP)]
+File = Annotated[Path, Argument(metavar="FILE", help="Checkpoint, embeddings, scores or training data, or `example`.")]
 Loss = Annotated[str | None, option("Loss to analyse; see `cocos losses`.", "from the checkpoint, else ntxent", LOSS)]
-Param = Annotated[
-    list[str] | None,
-    option("Loss parameter, repeatable.", "as recorded, else by loss", LOSS, "--param", "-p", metavar="NAME=VALUE"),
-]
+Param = Annotated[list[str] | None, option("Loss parameter, NAME=VALUE, repeatable.", "", LOSS, "--param", "-p")]
 Eps = Annotated[float | None, option("Threshold on the share of a negative.", "0.01", LOSS)]
-BatchSize = Annotated[Any, option("Pairs or queries per batch, or `all`.", "128", BATCHES, parser=read_count)]
-Batches = Annotated[Any, option("Number of batches, or a slice A:B.", "one pass", BATCHES, parser=read_count)]
+# An `Any` is the integer or text of `read_size`.
+BatchSize = Annotated[Any, option("Pairs or queries per batch, or `all`.", "128", BATCHES, parser=read_size)]
+Batches = Annotated[Any, option("Number of batches, or a slice A:B.", "one pass", BATCHES, parser=read_size)]
 Jobs = Annotated[int | None, option("Count in this many processes.")]
-Dask = Annotated[
-    str | None, option("Count on the workers of a dask scheduler, such as tcp://host:8786.", metavar="ADDRESS")
-]
-NumberOfBatches = Annotated[int | None, option("Number of batches.", "one pass", BATCHES, "--batches")]
-Sample = Annotated[
-    Literal["pairs", "groups"] | None, option("Draw pairs, or queries with their groups.", "by loss", BATCHES)
-]
+Dask = Annotated[str | None, option("Address of a dask scheduler to count on, such as tcp://host:8786.")]
+NumberOfBatches = Annotated[int | None, option("Number of batches.", "one pass", BATCHES)]
+Sample = Annotated[Literal["pairs", "groups"] | None, option("Pairs, or queries with groups.", "by loss", BATCHES)]
 PerGroup = Annotated[int | None, option("Candidates per query, or samples per class, of a group.", "by loss", BATCHES)]
-Copies = Annotated[Literal["once", "keep"] | None, option("Repeated candidates in a batch.", COPIES_DEFAULT, BATCHES)]
-SameGroup = Annotated[Literal["ignore", "negative"] | None, option(SAME_GROUP_HELP, "by convention", BATCHES)]
+Copies = Annotated[Literal["once", "keep"] | None, option("Repeated candidates in a batch.", "once", BATCHES)]
+SameGroup = Annotated[Literal["ignore", "negative"] | None, option("Rows of the same group.", "by convention", BATCHES)]
 Seed = Annotated[int | None, option("Random seed.", "0", BATCHES)]
 Dtype = Annotated[Literal["float32", "float64"] | None, option("Score dtype.", "by measure and batch size", BATCHES)]
 Split = Annotated[str | None, option("Split of the checkpoint's data.", "train", MODEL)]
-Data = Annotated[str | None, option(DATA_HELP, "", MODEL)]
-Model = Annotated[str | None, option(MODEL_HELP, "", MODEL)]
+Data = Annotated[str | None, option("Training data: a file, a folder or file.py:function.", "as recorded", MODEL)]
+Model = Annotated[str | None, option("Model that encodes FILE: a checkpoint, a folder or file.py:function.", "", MODEL)]
 Dims = Annotated[int | None, option("Keep the first dimensions of each embedding (Matryoshka models).", "all", MODEL)]
 Device = Annotated[str | None, option("auto, cpu or cuda.", "auto", MODEL)]
-Steps = Annotated[
-    Any, option("Steps of the checkpoints, such as 1,5,10.", "by file names", MODEL, parser=read_integers)
-]
-CutOffs = Annotated[Any, option("Cut-offs of R@k and mAP@k.", "1,5,10", None, "--k", parser=read_integers)]
-Detectors = Annotated[
-    list[str] | None,
-    option(f"{DETECTOR_HELP}{DETECTOR_NAMES}.", "", DETECTORS, "--detector", metavar="NAME=off"),
-]
-FailOn = Annotated[str | None, option(FAIL_HELP, "", DETECTORS, metavar="NAMES")]
+CutOffs = Annotated[str | None, option("Cut-offs of R@k and mAP@k.", "1,5,10", metavar="NUMBERS")]
 Out = Annotated[Path | None, option("Write the Dataset to this file (.nc).", "", OUTPUT)]
-FigureOut = Annotated[Path | None, option(FIGURE_HELP, "", OUTPUT, "--out")]
-Width = Annotated[str | None, option(WIDTH_HELP, "by plot", OUTPUT)]
+FigureOut = Annotated[Path | None, option("Write the Dataset (.nc) or figure (.png, .pdf, .svg).", "", OUTPUT)]
+JsonOut = Annotated[Path | None, option("Write the JSON document to this file (.json).", "", OUTPUT)]
 Json = Annotated[bool, option("Print one JSON document to stdout.", "", OUTPUT, "--json")]
 Quiet = Annotated[bool, option("Print no progress and no notes to stderr.", "", OUTPUT, "--quiet", "-q")]
 
@@ -146,73 +73,70 @@ Quiet = Annotated[bool, option("Print no progress and no notes to stderr.", "", 
 def chosen(context: Context, *names: str) -> dict[str, Any]:
     """Return the named options that were given."""
     values = {name: context.params.get(name) for name in names}
-    return {name: value for name, value in values.items() if value not in (None, (), [])}
+    return {name: value for name, value in values.items() if value is not None and value is not False and value != ()}
 
 
-def open_file(file: Path, data: str | None, model: str | None, dims: int | None) -> "Checkpoint":
+def open_file(file: Path, data: str | None, model: str | None) -> "cocos.Checkpoint":
     """Open a checkpoint, or a file of embeddings or scores."""
-    from cocos import checkpoints
-    from cocos.data import is_user_data
+    return cocos.open(file, data=data if data is None or cocos.data.is_user_data(data) else Path(data), model=model)
 
-    source = data if data is None or is_user_data(data) else Path(data)
-    checkpoint = checkpoints.open(file, data=source, model=model)
+
+def open_source(context: Context, file: Path) -> "cocos.Checkpoint":
+    """Open a file with the options --data, --model and --dims; its notes are printed with the result."""
+    checkpoint, dims = open_file(file, *map(context.params.get, ("data", "model"))), context.params.get("dims")
+    add_notes(context, *(f"note: {note}" for note in checkpoint.notes))
     return checkpoint if dims is None else checkpoint.truncate(dims)
 
 
-def open_source(context: Context, file: Path) -> "Checkpoint":
-    """Open a file with the options --data, --model and --dims."""
-    return open_file(file, *(context.params[name] for name in ("data", "model", "dims")))
+def add_notes(context: Context, *notes: str) -> None:
+    """Keep lines on the input, which `output.print_result` prints to stderr."""
+    context.obj = [*(context.obj or ()), *notes]
 
 
-def open_with_loss(context: Context, file: Path) -> tuple:
-    """Open a file, and return its checkpoint, the loss of --loss and -p, and the origin of its parameters.
+def open_with_losses(context: Context, file: Path) -> tuple:
+    """Open a file with the losses of --loss and -p; a wrong loss is refused before the file is opened.
 
-    A wrong loss is refused before the file is opened.
+    Returns:
+        The checkpoint, its losses, the options of the batches that were given or that the file recorded, and the origin
+        of the parameters of each loss.
     """
-    from cocos import losses
-
     loss, parameters = context.params["loss"], read_parameters(context)
-    if loss is not None:
-        losses.load(loss, parameters)
+    names = list(dict.fromkeys(loss)) if isinstance(loss, list) else [loss or None]
+    by_loss = {name: parameters for name in names}
+    if len(names) > 1:  # parameters are named LOSS.NAME
+        by_loss = {name: {} for name in names}
+        for key, value in parameters.items():
+            name = next((name for name in names if key.startswith(f"{name}.")), None)
+            if name is None:
+                raise InputError(f"parameter {key}: with several losses, expected LOSS.NAME, as in {names[0]}.{key}")
+            by_loss[name][key.removeprefix(f"{name}.")] = value
+    for name, values in by_loss.items():
+        if name is not None:
+            cocos.losses.load(name, values)
     checkpoint = open_source(context, file)
-    return checkpoint, *checkpoint.loss(loss, parameters)
-
-
-def add_batch_size(values: dict[str, Any], checkpoint: "Checkpoint", origin: str) -> str:
-    """Let a recorded batch size be the default, and return the origin of the loss parameters with its own."""
-    settings = checkpoint.settings
-    if "batch_size" in values or settings.batch_size is None:
-        return origin
-    values["batch_size"] = settings.batch_size
-    return f"{origin}, batch size {settings.batch_size} (recorded in {settings.source})"
+    loaded, origins = map(list, zip(*(checkpoint.loss(*entry) for entry in by_loss.items()), strict=True))
+    values, settings = chosen(context, *SAMPLING), checkpoint.settings
+    if settings.batch_size is not None and not chosen(context, "batch_size", "settles"):
+        values["batch_size"] = settings.batch_size
+        recorded = f"batch size {settings.batch_size} (recorded in {settings.source})"
+        origins = [f"{origin}, {recorded}" for origin in origins]
+    for loss, origin in zip(loaded, origins, strict=True):
+        add_notes(context, f"{file} ({checkpoint.format}): loss {loss.name}, {origin}")
+    return checkpoint, loaded, values, origins
 
 
 def read_parameters(context: Context) -> dict[str, str]:
     """Read the loss parameters of -p, each NAME=VALUE; print a hint for a temperature that looks like a scale."""
     parameters: dict[str, str] = {}
     for text in context.params["param"] or ():
-        name, sign, value = (part.strip() for part in text.partition("="))
-        if not (name and sign and value):
+        name, _, value = (part.strip() for part in text.partition("="))
+        if not name or not value:
             raise InputError(f"parameter {text!r}: expected NAME=VALUE, such as temperature=0.07")
         if name in parameters:
             raise InputError(f"parameter {name}: {parameters[name]} and {value}, expected one value")
         parameters[name] = value
-        if name.rpartition(".")[2] == "temperature" and not context.params["quiet"]:
-            with contextlib.suppress(ValueError):  # refused by the loss
-                if (number := float(value)) >= MIN_SCALE:
-                    terminal.say(f"hint: temperature {value} is high; if it is a scale, use {name}={1 / number:.4g}")
+        if name.endswith("temperature") and not context.params["quiet"]:
+            (number,) = read_numbers("temperature", value)
+            if number >= MIN_SCALE:
+                terminal.say(f"hint: temperature {value} is high; if it is a scale, use {name}={1 / number:.4g}")
     return parameters
-
-
-def split_parameters(parameters: Mapping[str, str], losses: Sequence[str | None]) -> list[dict[str, str]]:
-    """Split parameters by loss. With several losses, each is named LOSS.NAME, such as `ntxent.temperature`."""
-    if len(losses) < 2:
-        return [dict(parameters)]
-    by_loss: dict[str | None, dict[str, str]] = {loss: {} for loss in losses}
-    for name, value in parameters.items():
-        loss = next((loss for loss in losses if name.startswith(f"{loss}.")), None)
-        if loss is None:
-            problem = f"parameter {name}={value}: with several losses, expected LOSS.NAME=VALUE"
-            raise InputError(f"{problem}, as in {losses[0]}.{name}={value}")
-        by_loss[loss][name.removeprefix(f"{loss}.")] = value
-    return list(by_loss.values())

@@ -1,20 +1,20 @@
 """`cocos run`."""
 
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+import cocos
 from cocos.base.errors import InputError
 from cocos.cli import options, output
 from cocos.cli.app import app
-from cocos.cli.options import option
+from cocos.cli.options import MODEL, option
 
-COLUMNS = 3  # panels per row of a figure
+DETECTORS = "Detectors"  # panel of the help
 RUN_HELP = "Folder of a training run, or its checkpoints; or a monitor store (.jsonl) or result (.nc)."
-EVALUATED_HELP = "Split to evaluate, other data, or embeddings of the same steps."
+FAIL_HELP = "Exit with 1 if one of these detectors fires: names separated by commas, or any."
 
 
 @app.command(epilog="Example: cocos run checkpoints/ --loss ntxent -p temperature=0.07 --out run.nc")
@@ -25,76 +25,40 @@ def run(
     param: options.Param = None,
     eps: options.Eps = None,
     k: options.CutOffs = None,
-    detector: options.Detectors = None,
-    fail_on: options.FailOn = None,
+    detector: Annotated[list[str] | None, option("NAME=off, NAME.THRESHOLD=VALUE; repeatable.", "", DETECTORS)] = None,
+    fail_on: Annotated[str | None, option(FAIL_HELP, "", DETECTORS, metavar="NAMES")] = None,
     jobs: options.Jobs = None,
     dask: options.Dask = None,
     batch_size: options.BatchSize = None,
     batches: options.NumberOfBatches = None,
     sample: options.Sample = None,
     per_group: options.PerGroup = None,
-    copies: options.Copies = None,
-    same_group: options.SameGroup = None,
-    seed: options.Seed = None,
-    dtype: options.Dtype = None,
     data: options.Data = None,
     model: options.Model = None,
-    dims: options.Dims = None,
     split: options.Split = None,
-    evaluated: Annotated[str | None, option(EVALUATED_HELP, "test, val, dev or train", options.MODEL)] = None,
-    steps: options.Steps = None,
+    evaluated: Annotated[str | None, option("Split, data or embeddings to evaluate.", "test or val", MODEL)] = None,
     device: options.Device = None,
     out: options.FigureOut = None,
-    width: options.Width = None,
     json: options.Json = False,
     quiet: options.Quiet = False,
 ):
     """Count and evaluate every checkpoint in a training run and report problems."""
-    from cocos import measures, reports
-    from cocos.measures.run import episodes, of_store, opened, with_alarms
-    from cocos.measures.shared import executors
-    from cocos.monitor import detectors
-    from cocos.plots import saving
-    from cocos.plots.run import run as draw_run
-    from cocos.plots.run import shown
-    from cocos.reports import run as report
-
     parameters = options.read_parameters(context)
-    active = detectors.chosen(detectors.settings(detector or ()))
-    failing = detectors.failing(fail_on, active)
-    output.check_output(out, data, *run, suffixes=(*output.RESULTS, *output.FIGURES))
-    stored = [path for path in run if path.suffix in (".nc", ".jsonl") and not path.is_dir()]
-    if stored and len(run) > 1:
-        raise InputError(f"{stored[0]}: one of {len(run)} files, expected one store or result, or checkpoints only")
-    if stored and (loss or param):
-        raise InputError(f"--loss: {stored[0]} contains the numbers of one loss; pass the checkpoints for another")
-    if stored:
-        path = stored[0]
-        dataset = of_store(path, active) if path.suffix == ".jsonl" else with_alarms(opened(path), active)
-    else:
-        values = options.chosen(context, "eps", "steps", "evaluated", *options.SAMPLING) | ({"ks": k} if k else {})
-        opener = partial(options.open_file, data=data, model=model, dims=dims)
-        with output.progress(quiet) as start, executors.connect(jobs, dask) as executor:
-            dataset = measures.run(
-                run,
-                loss,
-                parameters=parameters,
-                detectors=active,
-                opener=opener,
-                executor=executor,
-                progress=start,
-                **values,
-            )
-    panels = [partial(draw_run, dataset, show=name) for name in shown([dataset])]
-    output.save(dataset, out, partial(saving.save_panels, panels, width=width, columns=COLUMNS))
-    files = [out] if out is not None and out.suffix == ".nc" else run
-    following = report.following(dataset, files, kept=bool(stored) or files is not run)
-    output.print_result(
-        context,
-        lambda: [replace(report.table(dataset), typed=following)],
-        lambda: reports.document("run", dataset),
-        notes=output.read_notes(dataset),
-        wrote=out,
-    )
-    if failing & {episode["detector"] for episode in episodes(dataset)}:
+    output.check_output(out, data, *run, suffixes=output.RESULTS + output.FIGURES)
+    stored = run[0].suffix in (".nc", ".jsonl")
+    if stored and (len(run) > 1 or loss or param):
+        raise InputError(f"{run[0]}: a store or result, expected no other file, --loss or -p")
+    active = cocos.detectors.chosen(cocos.detectors.settings(detector or ()))
+    failing = cocos.detectors.failing(fail_on, active)
+    values = options.chosen(context, "eps", "evaluated", *options.SAMPLING)
+    values |= {} if k is None else {"ks": options.read_numbers("--k", k, int)}
+    values |= {"parameters": parameters, "detectors": active}
+    opener = partial(options.open_file, data=data, model=model)
+    with output.progress(quiet) as start, cocos.measures.shared.executors.connect(jobs, dask) as executor:
+        checkpoints = run[0] if stored else run
+        dataset = cocos.measures.run(checkpoints, loss, opener=opener, executor=executor, progress=start, **values)
+    saved = out is not None and out.suffix == ".nc"
+    steps = cocos.reports.run.following(dataset, [out] if saved else run, kept=stored or saved)
+    output.show(context, dataset, steps)
+    if failing & {episode["detector"] for episode in cocos.reports.run.episodes(dataset)}:
         raise typer.Exit(1)

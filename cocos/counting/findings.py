@@ -284,7 +284,7 @@ def of_audit(dataset: xr.Dataset) -> list[Finding]:
         for rule in rules:
             if (share := float(numbers["share"].sel(rule=rule))) > MOST_SUSPECTED:
                 sentence = f"{direction}: rule `{rule}` flags {percent(share)} of the negatives: too many to be useful"
-                findings.append(Finding("no rule", "look", sentence, "leave it out with --rules, or check its input"))
+                findings.append(Finding("no rule", "look", sentence, "leave the rule out, or check its input"))
         if "below_zero" in dataset:
             queries_below = {"below_zero": {"mean": float(numbers["below_zero"].max())}, "queries": 1}
             remarks += below_zero(direction, queries_below)

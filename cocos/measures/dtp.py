@@ -55,7 +55,8 @@ def dtp(
             None from there on where a run has diverged.
         steps: steps of the checkpoints, such as epochs; None: 0, 1, 2 and so on.
         alpha: of some runs, the boundary of their warp, to be marked and compared with where they come to rest: one
-            number, one for each step (a training in phases, section IV-B), or class -> number (section III-C).
+            number, one for each step (a training in phases, section IV-B), or class -> number (section III-C). Other
+            runs have the recorded one.
         metric: distance: euclidean (eq. 9), squared_euclidean or cosine. `cosine` is 1 minus the cosine.
         split: of a checkpoint's data.
         device: where a checkpoint's model runs.
@@ -98,7 +99,7 @@ def dtp(
     unknown = set(alpha or {}) - set(runs)
     if unknown:
         raise InputError(nearest("run", sorted(unknown)[0], runs))
-    every, left, opened = [], {}, []
+    every, left, opened, recorded = [], {}, [], {name: [] for name in runs}
     for name, run in runs.items():
         every.append([])
         report = progress and progress(f"measuring {name}")
@@ -108,6 +109,8 @@ def dtp(
             if isinstance(checkpoint, Checkpoint):
                 embeddings = checkpoint.embed(split=split, device=device)
                 opened.append((str(checkpoint.path), checkpoint.sha256))
+                if "alpha" in (parameters := checkpoint.settings.parameters.get("warped_softmax", {})):
+                    recorded[name].append(float(parameters["alpha"]))
                 if not embeddings.proxies:
                     raise InputError(
                         f"{checkpoint.path}: no class proxies (directions {', '.join(embeddings.directions)}); save "
@@ -128,7 +131,13 @@ def dtp(
         [[[found.get(c, math.nan) for c in classes] for found in run] for run in every], dtype=torch.float64
     )
     bounds = torch.nanquantile(table, torch.tensor(CLASS_BAND, dtype=table.dtype), dim=2)
-    bounds_of = {name: (alpha or {}).get(name, math.nan) for name in runs}
+    bounds_of: dict = dict.fromkeys(runs, math.nan)
+    remarks = []
+    for name, numbers in recorded.items():
+        if len(numbers) == number and name not in (alpha or {}):
+            bounds_of[name] = numbers if len(set(numbers)) > 1 else numbers[0]
+            remarks.append(f"alpha of {name}: {numbers[-1]:g}, recorded in the last checkpoint")
+    bounds_of |= alpha or {}
     each = torch.stack([_bound(name, bound, number, classes) for name, bound in bounds_of.items()])
     single = torch.tensor([isinstance(bound, int | float) for bound in bounds_of.values()])
     at = torch.where(single, each[:, -1, 0], each[:, -1].mean(dim=1))
@@ -144,7 +153,7 @@ def dtp(
     since: dict[str, str] = {}  # a note on rows that were left out: once where all steps agree, else at the first step
     for what, said in left.items():
         since.setdefault(said, what)
-    notes = [said if len(since) == 1 else f"{what}: {said}" for said, what in since.items() if said]
+    notes = remarks + [said if len(since) == 1 else f"{what}: {said}" for said, what in since.items() if said]
     attrs = {"cocos": cocos.__version__, "title": "Distance to proxy", "metric": metric, "notes": "\n".join(notes)}
     if opened:
         paths, hashes = zip(*opened, strict=True)

@@ -107,7 +107,7 @@ def run(
 
     Args:
         checkpoints: folder of the run, its files, or embeddings of each checkpoint. Or the store of a `cocos.Monitor`
-            (.jsonl), whose records are taken as they are.
+            (.jsonl) or the result of a run (.nc), taken as they are.
         loss: a loss, or its name; None: the one that each checkpoint was trained with, or NT-Xent.
         eps: smallest share that contributes.
         parameters: of a loss that is given by its name.
@@ -145,6 +145,8 @@ def run(
     chosen = shelf.chosen() if detectors is None else tuple(detectors)
     if isinstance(checkpoints, Path | str) and records.is_store(checkpoints):
         return of_store(Path(checkpoints), chosen)
+    if isinstance(checkpoints, Path | str) and Path(checkpoints).suffix == ".nc":
+        return with_alarms(opened(Path(checkpoints)), chosen)
     if isinstance(loss, str):
         losses.load(loss, dict(parameters or {}))
     given, notes = _in_order(checkpoints, steps)

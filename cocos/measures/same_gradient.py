@@ -151,7 +151,7 @@ OUTCOMES = {
 NEXT_STEPS = {
     "nan": "look for a square root or logarithm of 0, a zero vector, or a row without a positive",
     "idle": "use a larger batch or a file: a hinge may be idle on these rows",
-    "none": "check whether it is detached, or idle on these rows, as a hinge may be; --seed draws others",
+    "none": "check whether it is detached, or idle on these rows, as a hinge may be; another seed draws others",
     "factor": "divide the loss by the factor; Adam hides it, gradient clipping and a second loss do not",
     "sign": "minimise minus the loss, or exchange the terms of a difference",
     "normalised": "normalise the rows before the loss if the model does not",

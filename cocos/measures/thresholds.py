@@ -179,7 +179,7 @@ def _chosen(
             high = math.floor(most / digit) * digit
             raise InputError(
                 f"precisions: {list(wanted)}, expected at most {most:.3g}, the largest there is: take lower ones, like "
-                f"--precisions {high / 5:.2g},{high:.2g} (precisions= in Python)"
+                f"{high / 5:.2g} and {high:.2g}"
             )
         places = {place: f"precision {100 * each:g} %" for place, each in targets.items()}
     at = list(places)

@@ -17,9 +17,12 @@ from cocos import plots, results
 from cocos.checkpoints import Checkpoint
 from cocos.data.training_set import Items
 from cocos.plots import saving
+from cocos.plots.run import shown
 
 # Inches of a panel of a plot without a size of its own: the default of matplotlib.
 DEFAULT_SIZE = (6.4, 4.8)
+# Panels per row of the figure of a run.
+RUN_COLUMNS = 3
 
 
 def draw(
@@ -45,6 +48,9 @@ def draw(
         width: width of the figure, as for `saving.inches`.
     """
     plot = getattr(plots, name)
+    if name == "run":
+        panels = [partial(plot, list(datasets), show=curve) for curve in shown(datasets)]
+        return saving.save_panels(panels, path, width=width, columns=RUN_COLUMNS)
     module, parameters = sys.modules[plot.__module__], inspect.signature(plot).parameters
     size = getattr(module, "size", lambda dataset: getattr(module, "SIZE", DEFAULT_SIZE))
     shared = module.together(datasets) if hasattr(module, "together") else {}
