@@ -161,7 +161,7 @@ def spoiled(array, value):
 
 # Faults in a file of embeddings: each with the thing that its message names.
 FAULTS = {
-    "misspelt": (lambda a: {"query_groups": a["query_group"], "query_group": None}, "'query_group'"),
+    "misspelt": (lambda a: {"query_groups": a["query_group"], "query_group": None}, "query_group"),
     "one group": (lambda a: {k: np.zeros_like(a[k]) for k in ("query_group", "candidate_group")}, "negative"),
     "width": (lambda a: {"query": np.ones((50, 7), np.float32)}, "width 7"),
     "missing groups": (lambda a: {"query_group": None, "candidate_group": None}, "250 candidate rows"),
