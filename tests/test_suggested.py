@@ -115,7 +115,7 @@ def test_printed_commands_run_as_typed(kind, folder, monkeypatch):
         assert done.exit_code == 0, (typed, done.output)
         lines = [match[1] for match in map(LINE.match, done.output.splitlines()) if match]
         suggested = [line for line in lines if not PLACEHOLDER.search(line)]
-        assert suggested or typed.startswith(("inspect", "audit")), typed
+        assert suggested or typed.startswith(("inspect", "audit", "whatif")), typed
         for line in suggested:
             for option in ("--model own.py:build", "--data 'the pairs.jsonl'", "--split train"):
                 assert option not in typed or option in line, line
