@@ -18,8 +18,8 @@ import cocos
 from analysis.proxy_networks import one_thread
 from cocos import Embeddings, losses, measures
 from cocos import data as shelf
+from cocos.checkpoints.formats.native import SmallTowers, pieces
 from cocos.checkpoints.formats.networks import fill
-from cocos.checkpoints.formats.small_towers import SmallTowers, pieces
 from cocos.counting.statistics import paired
 from cocos.embeddings import sampling, scores
 from cocos.plots.labels import tiny_points

@@ -16,7 +16,7 @@ import cocos
 from cocos import losses
 from cocos.base import writing
 from cocos.checkpoints import encoding
-from cocos.checkpoints.formats.small_towers import SmallTowers
+from cocos.checkpoints.formats.native import SmallTowers
 from cocos.data import TrainingSet, emoji_captions
 from cocos.embeddings import Embeddings, sampling, scores
 

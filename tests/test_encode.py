@@ -8,7 +8,7 @@ from PIL import Image
 from typer.testing import CliRunner
 
 import cocos
-from cocos.checkpoints.formats import small_towers
+from cocos.checkpoints.formats import native
 from cocos.cli import app
 
 PAIRS = [
@@ -104,7 +104,7 @@ def test_a_checkpoint_encodes_other_data_and_hands_on_its_loss(inside):
 
 def test_an_interrupted_run_writes_nothing(inside, monkeypatch):
     example("rows.npz", number=30)
-    model, whole = cocos.checkpoints.EXAMPLE_FILE, small_towers.SmallTowers.encode
+    model, whole = cocos.checkpoints.EXAMPLE_FILE, native.SmallTowers.encode
     asked, stop = [], 3
 
     def encode(self, items, kind, side):
@@ -113,8 +113,8 @@ def test_an_interrupted_run_writes_nothing(inside, monkeypatch):
         asked.append((side, len(items)))
         return whole(self, items, kind, side)
 
-    monkeypatch.setattr(small_towers.SmallTowers, "encode", encode)
-    monkeypatch.setattr(small_towers.SmallTowers, "items_at_once", 10, raising=False)
+    monkeypatch.setattr(native.SmallTowers, "encode", encode)
+    monkeypatch.setattr(native.SmallTowers, "items_at_once", 10, raising=False)
     words = ("encode", "rows.npz", "--model", model, "--out", "some.npz")
     assert "interrupted" in run(*words, code=130) and not (inside / "some.npz").exists()
     asked, stop = [], 100
@@ -132,18 +132,6 @@ def test_data_of_a_function_and_a_model_of_a_file(inside):
     save_file({"weight": np.eye(7, 3, dtype="float32")}, "weight.safetensors")
     run("encode", "weight.safetensors", "--model", "mine.py:build", "--data", "pairs.jsonl", "--out", "other.npz")
     assert cocos.open("other.npz").embed().query.shape == (3, 3)
-
-
-def test_columns_of_a_table(inside):
-    (inside / "t.csv").write_text("title,body,kind\na cat,it purrs,x\na dog,it barks,y\na dog,it barks,y\n")
-    words = ("encode", "t.csv", "--model", "mine.py:texts")
-    assert "title, body, kind" in run(*words, "--out", "a.npz", code=2)
-    run(*words, "--out", "a.npz", "--columns", "query=title,positive=body")
-    assert cocos.open("a.npz").embed().names[1] == ("it purrs", "it barks")
-    notes = cocos.open("a.npz").embed().notes
-    assert "3 pairs" in notes[0] and "kind" in notes[1]
-    run(*words, "--out", "b.npz", "--columns", "text=title,label=kind")
-    assert cocos.open("b.npz").embed().shared
 
 
 @pytest.mark.parametrize(

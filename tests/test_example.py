@@ -12,7 +12,7 @@ import torch
 import cocos
 from cocos import InputError
 from cocos.checkpoints import encoding
-from cocos.checkpoints.formats import small_towers
+from cocos.checkpoints.formats import native
 from cocos.data import emoji_captions
 from cocos.embeddings import scores
 
@@ -43,7 +43,7 @@ def embeddings(checkpoint):
 @pytest.fixture(scope="module")
 def towers():
     torch.manual_seed(0)
-    return small_towers.SmallTowers(16, (8, 8, 8, 8), 64, 8)
+    return native.SmallTowers(16, (8, 8, 8, 8), 64, 8)
 
 
 def test_the_example_stays_small():
@@ -94,7 +94,7 @@ def test_damaged_example_names_the_file(tmp_path):
 def test_the_hash_is_the_same_everywhere():
     """The frozen weights belong to these buckets. 0xCBF43926 is the published check value of CRC-32."""
     assert crc32(b"123456789") == 0xCBF43926
-    assert small_towers.pieces("A", 2**32) == [crc32(piece) for piece in (b"<a>", b"<a", b"a>", b"<a>")]
+    assert native.pieces("A", 2**32) == [crc32(piece) for piece in (b"<a>", b"<a", b"a>", b"<a>")]
 
 
 def test_the_checkpoint_says_how_it_was_trained(checkpoint):

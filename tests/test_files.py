@@ -16,8 +16,7 @@ from safetensors.torch import save_file
 
 import cocos
 from cocos import InputError, UnsafeFile, checkpoints
-from cocos.checkpoints import state_dicts
-from cocos.checkpoints.files import File, plain
+from cocos.checkpoints.files import File, plain, state_dicts, weight_files
 
 GENERATOR = np.random.default_rng(0)
 ARRAYS = {
@@ -203,10 +202,10 @@ def test_missing_part_of_weights_is_named(tmp_path, suffix):
     for name, place in places.items():
         save({name: W}, tmp_path / place)
     (tmp_path / f"{stem}.{suffix}.index.json").write_text(json.dumps({"weight_map": places}))
-    assert state_dicts.weight_files(File(tmp_path)) == list(places.values())
+    assert weight_files(File(tmp_path)) == list(places.values())
     (tmp_path / places["b"]).unlink()
     with pytest.raises(InputError, match=places["b"]):
-        state_dicts.weight_files(File(tmp_path))
+        weight_files(File(tmp_path))
 
 
 @pytest.mark.parametrize(
@@ -225,4 +224,4 @@ def test_missing_part_of_weights_is_named(tmp_path, suffix):
     ],
 )
 def test_state_dicts_have_no_wrappers(content, expected):
-    assert [set(tensors) for tensors in state_dicts.state_dicts(content)] == expected
+    assert [set(tensors) for tensors in state_dicts(content)] == expected

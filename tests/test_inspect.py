@@ -193,12 +193,6 @@ def test_every_format_is_documented():
     assert not {checkpoints.formats.name_of(module) for module in checkpoints.formats.FORMATS} - set(listed)
 
 
-def test_path_with_space_is_quoted(tmp_path):
-    torch.save({"proxies": drawn(5, 4)}, tmp_path / "my loss.pt")
-    assert f"'{tmp_path / 'my loss.pt'}'" in about(tmp_path / "my loss.pt")["next"]
-    assert f"'{tmp_path / 'my loss.pt'}'" in about(tmp_path)["next"]
-
-
 def test_encoder_without_data_asks_for_data(tmp_path, monkeypatch):
     folder = run(tmp_path / "run") / "checkpoint-500"
 

@@ -17,8 +17,8 @@ from analysis.cross_example import SCALES, SEARCHED, SEEDS, _Split, _trained
 from analysis.proxy_networks import one_thread
 from analysis.runs.kept import RESULTS, WORK, kept
 from cocos import Embeddings, Pairs, checkpoints, losses, measures, results
+from cocos.checkpoints.formats.native import SmallTowers
 from cocos.checkpoints.formats.networks import fill
-from cocos.checkpoints.formats.small_towers import SmallTowers
 from cocos.measures.shared import retrieval
 
 __all__ = ["main"]

@@ -12,8 +12,16 @@ from cocos.base.errors import InputError, UnsafeFile
 from cocos.checkpoints import formats, model_card, recorded, runs
 from cocos.checkpoints.arrays import npz_headers
 from cocos.checkpoints.checkpoint import EXAMPLE, EXAMPLE_FILE, Checkpoint, one_sentence
-from cocos.checkpoints.files import DATA_KINDS, MODEL_FOLDER_FILES, TENSOR_KINDS, File, describe, plain
-from cocos.checkpoints.state_dicts import NOT_OF_THE_MODEL, weight_files
+from cocos.checkpoints.files import (
+    DATA_KINDS,
+    MODEL_FOLDER_FILES,
+    NOT_OF_THE_MODEL,
+    TENSOR_KINDS,
+    File,
+    describe,
+    plain,
+    weight_files,
+)
 from cocos.data.images import ImagesElsewhere
 
 MISSING_MODEL, MISSING_DATA = "an encoder: --model file.py:build", "training data that it encodes: --data DATA"

@@ -15,8 +15,7 @@ from torch import Tensor
 from cocos.base.errors import InputError
 from cocos.checkpoints import recorded
 from cocos.checkpoints.checkpoint import Checkpoint
-from cocos.checkpoints.files import File
-from cocos.checkpoints.state_dicts import state_dicts
+from cocos.checkpoints.files import File, state_dicts
 from cocos.embeddings import Embeddings
 
 PROXIES = re.compile(

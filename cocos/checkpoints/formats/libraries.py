@@ -7,8 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from cocos.base.errors import InputError, UnsafeFile
-from cocos.checkpoints.files import File
-from cocos.checkpoints.state_dicts import weight_files
+from cocos.checkpoints.files import File, weight_files
 
 # Keys with which a folder requests its own code.
 CODE_KEYS = {"auto_map", "trust_remote_code", "custom_pipelines"}

@@ -6,7 +6,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from cocos.base.errors import InputError
-from cocos.checkpoints.state_dicts import state_dicts
+from cocos.checkpoints.files import state_dicts
 
 State = Mapping[str, Tensor]
 STAGES = (1, 2, 3, 4)
