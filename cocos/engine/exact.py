@@ -38,8 +38,6 @@ def pairs(left: Tensor, right: Tensor, rows: Tensor, others: Tensor, *, gaps: bo
 
 def lengths(matrix: Tensor, order: Tensor, origin: Tensor | None = None) -> Tensor:
     """Norms of the rows `order`, (n,) float64, about an origin or 0, accurate over the whole range of the dtype."""
-    if len(order) > len(matrix):
-        return lengths(matrix, torch.arange(len(matrix), device=matrix.device), origin)[order]
     if matrix.dtype == torch.float32 and origin is None:  # its squares stay in the range of float64
         return pairs(matrix, matrix, order, order).sqrt_()
     size = max(1, FLOAT64_AT_ONCE // matrix.shape[1])

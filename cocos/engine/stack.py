@@ -72,7 +72,11 @@ def view(
     sides = []
     for k, (name, matrix) in enumerate(zip(SIDE_NAMES, matrices, strict=True)):
         order, unit = orders[k], name in similarities.NORMALISED_SIDES.get(metric, ())
-        norm = exact.lengths(matrix, order, origin)
+        if origin is None and len(matrix) < 2 * len(order):  # rows are read faster in the order of the matrix
+            places = torch.arange(len(matrix), device=matrix.device)
+            norm = embeddings.kept("norms", (matrix,), lambda rows, places=places: exact.lengths(rows, places))[order]
+        else:
+            norm = exact.lengths(matrix, order, origin)
         if unit and not norm.min() > 0:
             similarities.check(embeddings, metric)
         partner = own.partner[k] if own.partner and not (k and batches[0].extra) else None

@@ -309,10 +309,10 @@ def sum_and_count(reader: ExponentialSums) -> Generator[Any, Any, Sums]:
         return (yield ShareCounts(sums, ends))
     for *pair, score, side in sums.listed if ends else ():
         for k, end in enumerate(ends):
-            mine = (side >> k & 1).nonzero().flatten()
-            query, own = pair[k][mine].long(), score[mine]
+            listing = (side >> k & 1).nonzero().flatten()
+            query, scores = pair[k][listing].long(), score[listing]
             for number, limit in zip(sums.number[k], end, strict=True):
-                number.index_add_(0, query, (own > limit[query]).int())
-            power = (own.double() * reader.scale - sums.reference[k][query]).exp2()
-            sums.mass[k].index_add_(0, query, torch.where(own > end[0, query], power, 0))
+                number.index_add_(0, query, (scores > limit[query]).int())
+            power = (scores.double() * reader.scale - sums.reference[k][query]).exp2()
+            sums.mass[k].index_add_(0, query, torch.where(scores > end[0, query], power, 0))
     return sums  # noqa: B901 - the value of `yield from`

@@ -1,6 +1,6 @@
 """The loop of passes: each pass computes every score of a view once and shows it to every reader that asked for a pass.
 
-    found = run(view(embeddings, batches), [reader, ...])
+    results = run(view(embeddings, batches), [reader, ...])
 
 In: a view and readers. Out: one result per reader. The matrix is cut into parts that depend on its shape alone; each
 part is visited with fresh states, by whichever thread is free, and states are merged in the order of the
@@ -20,8 +20,8 @@ from cocos.engine.tiles import Part, Product, parts_of
 from cocos.engine.view import View
 
 StepProgress = Callable[[int, int], None]
-# Of a reader with `passes(view)`: yields readers, or tuples of those that share a pass; receives their results, and
-# returns its own. Other readers have `start(view)`, an empty state for one part; `see(state, tile)`; and `done(state)`.
+# Of a reader with `passes(view)`: yields a reader for each pass, receives its result, and returns its own. Other
+# readers have `start(view)`, an empty state for one part; `see(state, tile)`; and `done(state)`.
 Passes = Generator[Any, Any, Any]
 
 
@@ -50,29 +50,24 @@ def run(
         loss = getattr(reader, "loss", None)
         if loss is not None and loss.metric != view.metric:
             raise InputError(f"{loss!r} reads {loss.metric} scores; this view has {view.metric}, make one for it")
-    steps, found, counter = [_passes(reader, view) for reader in readers], [None] * len(readers), _Counter(progress)
-    sent: dict[int, Any] = dict.fromkeys(range(len(readers)))
-    with (
-        devices.rounding(),
-        devices.threads(1),
-    ):
-        while sent:
-            wanted = {}
-            for k, value in sent.items():
+    generators, counter = [_passes(reader, view) for reader in readers], _Counter(progress)
+    results: list[Any] = [None] * len(readers)
+    answers: dict[int, Any] = dict.fromkeys(range(len(readers)))
+    with devices.rounding(), devices.threads(1):
+        while answers:
+            requests = {}
+            for k, answer in answers.items():
                 try:
-                    some = steps[k].send(value)
-                    wanted[k] = some if isinstance(some, tuple) else (some,)
+                    requests[k] = generators[k].send(answer)
                 except StopIteration as end:
-                    found[k] = end.value
-            asked = [reader for some in wanted.values() for reader in some]
-            results = iter(_visit(view, asked, tile, counter) if wanted else ())
-            each = {k: tuple(next(results) for _ in some) for k, some in wanted.items()}
-            sent = {k: some if len(some) > 1 else some[0] for k, some in each.items()}
-    return found
+                    results[k] = end.value
+            visited = _visit(view, list(requests.values()), tile, counter) if requests else []
+            answers = dict(zip(requests, visited, strict=True))
+    return results
 
 
 def _passes(reader, view: View) -> Passes:
-    """Yield the readers that a reader asks for, once a pass: those of its `passes`, or itself."""
+    """Yield the readers of the passes that a reader requests, or the reader itself."""
     if hasattr(reader, "passes"):
         return (yield from reader.passes(view))
     return (yield reader)  # noqa: B901 - the value of a generator that `run` takes from StopIteration
@@ -104,9 +99,9 @@ def _visit(view: View, readers: list, tile: tuple[int, int] | None, counter: _Co
 
     def show_tiles(part: Part) -> list:
         states = [reader.start(view) for reader in readers]
-        for seen in product.tiles(part):
+        for shown in product.tiles(part):
             for reader, state in zip(readers, states, strict=True):
-                reader.see(state, seen)
+                reader.see(state, shown)
         counter()
         return states
 

@@ -90,12 +90,12 @@ class Tally:
     def merge(self, other: Self, part: Part) -> None:
         """Add the sums, take the maxima and append the lists of another part."""
         places = (part.rows, part.columns)
-        for mine, its, where in zip(self.sums, other.sums, places, strict=False):
-            for name, values in mine.items():
-                values[..., where] += its[name][..., where]
-        for mine, its, where in zip(self.largest, other.largest, places, strict=False):
-            for name, values in mine.items():
-                torch.maximum(values[where], its[name][where], out=values[where])
+        for totals, added, where in zip(self.sums, other.sums, places, strict=False):
+            for name, values in totals.items():
+                values[..., where] += added[name][..., where]
+        for totals, added, where in zip(self.largest, other.largest, places, strict=False):
+            for name, values in totals.items():
+                torch.maximum(values[where], added[name][where], out=values[where])
         for name in self.lists:
             self.lists[name] += other.lists[name]
 
@@ -209,16 +209,16 @@ class Product:
                 right = self._packed(1, chunk) if self.compiled else view.operand(1, chunk.start, chunk.stop)
                 offset = chunk.start
             for a in range(rows.start, rows.stop, self.tile[0]):
-                mine = slice(a, min(a + self.tile[0], rows.stop))
-                left = self._packed(0, mine) if self.compiled else view.operand(0, mine.start, mine.stop)
+                strip = slice(a, min(a + self.tile[0], rows.stop))
+                left = self._packed(0, strip) if self.compiled else view.operand(0, strip.start, strip.stop)
                 for c in range(chunk.start, chunk.stop, self.tile[1]):
-                    its = slice(c, min(c + self.tile[1], chunk.stop))
-                    buffer, scores = self._room(buffer, 1, mine.stop - a, its.stop - c)
+                    part_columns = slice(c, min(c + self.tile[1], chunk.stop))
+                    buffer, scores = self._room(buffer, 1, strip.stop - a, part_columns.stop - c)
                     if self.compiled:
                         native.product(left, right, c - offset, scores)
                     else:
-                        torch.mm(left, right[c - offset : its.stop - offset].T, out=scores[0])
-                    yield self._masked(Tile(view, scores, mine, its, whole=False))
+                        torch.mm(left, right[c - offset : part_columns.stop - offset].T, out=scores[0])
+                    yield self._masked(Tile(view, scores, strip, part_columns, whole=False))
 
     def _room(self, buffer: Tensor, blocks: int, rows: int, columns: int) -> tuple[Tensor, Tensor]:
         """Return memory and a tile in it; the compiled product writes whole vectors, and some rows beyond the last."""

@@ -112,16 +112,14 @@ class _Reached:
         """Add one tile: the scores that may reach the lowest step are computed in float64, and sorted."""
         low, (reached,) = tile.scores.new_full((tile.rows.stop - tile.rows.start,), self.low), state.lists["reached"]
         number = torch.zeros_like(low, dtype=torch.int64)
-        found = tile.functions.counted(
+        listed = tile.functions.counted(
             tile.scores, [low], [torch.full_like(low, torch.inf)], [number], tile.scores.numel() // DENSITY
         )
-        if found is None:
+        if listed is None:
             exact = exact_scores(tile).masked_fill_(tile.scores == -torch.inf, -torch.inf).flatten()
         else:
-            row, column = (
-                place.long() + each.start for place, each in zip(found, (tile.rows, tile.columns), strict=False)
-            )
-            exact = self.view.exact(row, column)
+            row, column, _, _ = listed
+            exact = self.view.exact(row + tile.rows.start, column + tile.columns.start)
         exact = torch.from_numpy(np.sort(exact.cpu().numpy())).to(reached.device)  # faster than torch.sort
         reached += len(exact) - torch.searchsorted(exact, self.steps)
 
