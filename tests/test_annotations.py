@@ -175,13 +175,3 @@ def test_plots_show_names_and_pictures(shop, tmp_path, monkeypatch):
     (tmp_path / "5.png").unlink()
     done = call("plot", "retrievals", shop, "--queries", 6, "--out", "c.png")
     assert done.exit_code == 2 and "5.png: cannot be read" in done.stderr and done.stderr.count("\n") == 1
-
-
-def test_pictures_are_read_from_data_folder(shop, tmp_path):
-    moved = tmp_path / "elsewhere"
-    moved.mkdir()
-    shop.rename(moved / "shop.npz")
-    found = cocos.open(moved / "shop.npz", data=tmp_path).items()
-    assert (found.pictures("q2c")[1](2) == 40).all()
-    with pytest.raises(InputError, match="cannot be read"):
-        cocos.open(moved / "shop.npz").items().pictures("q2c")[1](2)

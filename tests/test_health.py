@@ -354,16 +354,6 @@ def test_chance_is_called_chance_and_little_else_is():
     assert few["negatives_above"] is None and not few["at_chance"]
 
 
-def test_turned_arrays_are_warned_of(tmp_path):
-    file = tmp_path / "turned.npz"
-    np.savez(file, query=noise(16, 300).numpy(), candidate=noise(16, 300).numpy())
-    (note,) = (each for each in cocos.open(file).notes if "row i" in each)
-    assert note.endswith("(16 rows of 300 numbers; if these are 300 items, transpose the arrays)")
-    np.savez(file, query=noise(300, 16).numpy(), candidate=noise(300, 16).numpy())
-    (note,) = (each for each in cocos.open(file).notes if "row i" in each)
-    assert "transpose" not in note
-
-
 def offset(size: float, number: int = 200) -> Embeddings:
     """Pairs that match, and lie the nearer to one direction the larger the offset."""
     rows = noise(number, 8)

@@ -243,15 +243,9 @@ def test_files_name_marks_sources_and_samples(tmp_path):
 @pytest.mark.parametrize(
     ("arrays", "sentence"),
     [
-        ({"query_mark": LABELS}, "query_mark without candidate_mark; give candidate_mark too"),
-        ({"query_source": ["a"] * ROWS}, "query_source without candidate_source; give"),
         ({"query_mark": np.arange(3), "candidate_mark": LABELS}, "shape (3,), expected (40,)"),
         ({"marked": np.ones((2, 2), bool)}, "expected labels of both sides, a bool matrix (40, 40)"),
         ({"marked": [[0, 90]]}, "(0, 90) in row 0, expected rows of 40 queries, 40 candidates"),
-        (
-            {"marked": [[0, 1]], "query_mark": LABELS, "candidate_mark": LABELS},
-            "marked and query_mark both mark pairs; give one",
-        ),
     ],
 )
 def test_files_with_unusable_marks_are_refused(tmp_path, arrays, sentence):

@@ -90,10 +90,12 @@ def open_format(path: Path, data: Any) -> Checkpoint:
             raise InputError(explain_unknown(file))
         checkpoint = module.load(file, data_path)
         checkpoint = replace(checkpoint, contents=plain(checkpoint.contents))
-    if data is None or (checkpoint.encoder is None and data_path is data):  # pictures, or the judgements of a run
+    if data is None or checkpoint.format == "scores":  # the judgements of a run
         return checkpoint
     if checkpoint.encoder is None:
-        raise InputError(f"data {getattr(data, '__name__', data)}: {path} ({checkpoint.format}) has no encoder")
+        raise InputError(
+            f"data {getattr(data, '__name__', data)}: {path} ({checkpoint.format}) has no encoder, and needs no data"
+        )
     if checkpoint.training is None or data_path is not data:
         training = find_data(data)
         checkpoint = replace(checkpoint, training=training, splits=training.splits)

@@ -105,8 +105,6 @@ def load(file: File, data=None) -> Checkpoint:
     """Read the class vectors of a file, each as a sample of its class."""
     class_vectors, settings = find(file), recorded.read_file(file)
     role, vectors, labels = class_vectors.role, class_vectors.vectors.contiguous(), class_vectors.labels
-    if data is not None:
-        raise InputError(f"data {data}: {file.path} contains {role} and no encoder; name it, --model file.py:build")
     if settings.loss is None and list(file.record) == ["Proxies"]:  # of WarpNet
         settings = replace(settings, loss="warped_softmax")
     notes = (*settings.notes, NO_SAMPLES.format(file.path))

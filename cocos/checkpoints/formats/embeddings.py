@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path, PureWindowsPath
 from typing import Any
 
@@ -18,10 +19,9 @@ from cocos.checkpoints.arrays import npz_headers
 from cocos.checkpoints.checkpoint import Checkpoint
 from cocos.checkpoints.files import File, plain, reading
 from cocos.data import Source, TrainingSet
-from cocos.data.precomputed import CAPTIONS_PER_IMAGE
 from cocos.data.training_set import annotated_rows
 from cocos.embeddings import Embeddings, annotations
-from cocos.embeddings.annotations import Pictures
+from cocos.embeddings.teachers import Teacher
 
 # Bytes from which on an uncompressed matrix is mapped and not read, since memory may not hold it. A mapped file that is
 # shortened ends the process.
@@ -44,19 +44,7 @@ QUERIES = (*IMAGES, "query", "queries", "anchor", "anchors", "question")
 CANDIDATES = ("candidate", "candidates", "positive", "positives", "document", "documents", "passage", "answer")
 CANDIDATES += ("text", "texts", "caption", "captions", "cap")
 SAMPLES = ("embeddings", "features", "feats", "feat", "embedding", "embs", "emb", "vectors", "x", "X")
-CLASSES = (
-    "labels",
-    "label",
-    "targets",
-    "target",
-    "classes",
-    "class",
-    "class_ids",
-    "class_id",
-    "identities",
-    "pids",
-    "y",
-)
+CLASSES = ("labels", "label", "targets", "target", "classes", "class", "class_ids", "identities", "pids", "y")
 
 
 def sniff(file: File) -> bool:
@@ -78,8 +66,10 @@ def rename_arrays(file: File) -> dict[str, str]:
     if {"query", "candidate"} <= set(file.arrays) or {"embeddings", "labels"} <= set(file.arrays):
         return {}
     arrays: Any = npz_headers(file.path) if file.kind == "npz" else {name: file.content[name] for name in file.arrays}
-    shapes = {name: tuple(array.shape) for name, array in arrays.items() if hasattr(array, "shape")}
-    shapes |= {name: (len(array),) for name, array in arrays.items() if isinstance(array, list)}
+    shapes = {
+        name: (len(array),) if isinstance(array, list) else tuple(getattr(array, "shape", ()))
+        for name, array in arrays.items()
+    }
     matrices = [name for name, shape in shapes.items() if len(shape) == 2 and "float" in str(arrays[name].dtype)]
     sides = {side: next((name for name in matrices if role(name) == side), "") for side in ("query", "candidate")}
     if all(sides.values()) and shapes[sides["query"]] == shapes[sides["candidate"]]:
@@ -95,10 +85,8 @@ def read_arrays(file: File, names: Mapping[str, str]) -> dict[str, Any]:
     if file.kind != "npz":
         return {name: as_tensor(file, name, file.content[key]) for key, name in names.items()}
     arrays = {}
-    with reading(file):
-        headers = npz_headers(file.path)
     with reading(file), np.load(file.path, allow_pickle=False) as archive:
-        for key, header in headers.items():
+        for key, header in npz_headers(file.path).items():
             if key in names:
                 is_mapped = header.layout is not None and len(header.shape) == 2 and header.size >= MIN_MAPPED
                 arrays[names[key]] = as_tensor(file, names[key], header.map() if is_mapped else archive[key])
@@ -108,69 +96,59 @@ def read_arrays(file: File, names: Mapping[str, str]) -> dict[str, Any]:
 def as_tensor(file: File, name: str, value: Any) -> Any:
     """Convert an array to a tensor; keep texts and mapped arrays."""
     is_text = name in ID_ARRAYS | TEXT_ARRAYS and annotations.texts(name, value) is not None
-    if is_text or name in {"provenance", "mark_name", "directions"}:
+    is_mapped = isinstance(value, np.memmap) and value.dtype.isnative
+    if is_text or is_mapped or name in {"provenance", "mark_name", "directions"}:
         return value
-    if isinstance(value, np.memmap) and value.dtype.isnative:
-        return value
-    try:
-        if isinstance(value, np.ndarray):
-            value = value.astype(value.dtype.newbyteorder("="), copy=False)
-        return torch.as_tensor(value)
-    except (TypeError, ValueError, RuntimeError):
-        dtype = getattr(value, "dtype", type(value).__name__)
-        raise InputError(f"{file.path}, {name}: dtype {dtype}, expected an array of numbers of up to 64 bits") from None
+    if isinstance(value, np.ndarray):
+        value = value.astype(value.dtype.newbyteorder("="), copy=False)
+    return annotations.as_tensor(f"{file.path}, {name}", value, "an array of numbers of up to 64 bits")
 
 
 def load(file: File, data=None) -> Checkpoint:
-    """Read a file of embeddings; `data` is the folder of its pictures, by default the folder of the file."""
+    """Read a file of embeddings."""
     path, renamed = file.path, rename_arrays(file)
     names = {str(name): renamed.get(name, str(name)) for name in file.arrays}
     labelled = "embeddings" in names.values()
     known = FURTHER | (LABELLED if labelled else TWO_SIDED)
-    required = ("embeddings", "labels") if labelled else ("query", "candidate")
-    if missing := [name for name in required if name not in names.values()]:
-        expected = "query, candidate, query_group, candidate_group; or embeddings, labels, proxies, proxy_labels"
-        raise InputError(
-            f"{path} has no array {missing[0]!r} (it has {', '.join(list(names)[:8])}), expected {expected}"
-        )
+    for name in ("embeddings", "labels") if labelled else ("query", "candidate"):
+        if name not in names.values():
+            expected = "query, candidate, query_group, candidate_group; or embeddings, labels, proxies, proxy_labels"
+            raise InputError(f"{path} has no array {name!r} (it has {', '.join(list(names)[:8])}), expected {expected}")
     arrays = read_arrays(file, {old: name for old, name in names.items() if name in known})
     if "directions" in file.metadata:
         arrays["directions"] = file.metadata["directions"]
-    if data is not None and not set(PICTURE_ARRAYS) & arrays.keys():
-        raise InputError(f"data {data}: {path} contains embeddings already and needs no data")
+    if any(name.lower().startswith(IMAGES) for name in renamed):
+        arrays.setdefault("directions", "i2t,t2i")
     notes = [f"{path}: {old} is read as {name}" for old, name in renamed.items() if old != name]
     unused = [old for old, name in names.items() if name not in known and not recorded.is_parameter(old)]
     notes += [f"{path}: not used: {', '.join(unused[:8])}"] if unused else []
-    if any(name.lower().startswith(IMAGES) for name in renamed):
-        arrays.setdefault("directions", "i2t,t2i")
-        if merged := merge_copies(arrays):
-            arrays |= merged
-            notes.append(f"{path}: {CAPTIONS_PER_IMAGE} equal rows of an image, one per caption, are one query")
     if labelled and "proxies" not in arrays:
-        arrays["labels"], noise = separate_noise(arrays["labels"])
-        notes += [f"{path}: {noise} samples have the label -1, noise, and no positive"] if noise else []
-    provenance = read_provenance(arrays.pop("provenance", None))
-    folder = path.parent if data is None else Path(data)
-    embeddings = build_embeddings(path, arrays, folder, tuple(map(str, provenance.get("notes") or ())))
+        arrays["labels"], noise_notes = separate_noise(path, arrays["labels"])
+        notes += noise_notes
     if not labelled and "query_group" not in arrays:
-        height, width = embeddings.query.shape
-        hint = f" ({height} rows of {width} numbers; transpose {width} items)" if height < width else ""
-        notes.append(f"{path} has no groups: row i of the queries matches row i of the candidates{hint}")
+        notes.append(f"{path} has no groups: row i of the queries matches row i of the candidates")
+    provenance = read_provenance(arrays.pop("provenance", None))
+    embeddings = build_embeddings(path, arrays, tuple(map(str, provenance.get("notes") or ())))
     is_mapped = any(isinstance(array, np.memmap) for array in arrays.values())
     notes += [f"{path} is mapped, not read, and its sha256 is not taken"] if is_mapped else []
     contents = {name: plain(array) if hasattr(array, "dtype") else f"({len(array)},)" for name, array in arrays.items()}
     contents["directions"] = ", ".join(embeddings.directions)
     contents |= {"provenance": provenance} if provenance else {}
     settings = recorded_loss(provenance) or recorded.read_file(file)
-    has_rows = embeddings.names or embeddings.pictures
-    options = {"settings": settings, "notes": (*notes, *settings.notes)}
-    options["rows"] = lambda: annotated_rows(embeddings) if has_rows else None
-    sha256 = "" if is_mapped else file.sha256
-    return Checkpoint(path, sha256, "embeddings", contents, lambda *_: embeddings, **options)
+    return Checkpoint(
+        path,
+        "" if is_mapped else file.sha256,
+        "embeddings",
+        contents,
+        lambda *_: embeddings,
+        settings=settings,
+        notes=(*notes, *settings.notes),
+        rows=lambda: annotated_rows(embeddings) if embeddings.names or embeddings.pictures else None,
+    )
 
 
-def build_embeddings(path: Path, arrays: dict[str, Any], folder: Path, notes: tuple[str, ...]) -> Embeddings:
-    """Return the embeddings in the arrays of a file, with paths of pictures below `folder`."""
+def build_embeddings(path: Path, arrays: dict[str, Any], notes: tuple[str, ...]) -> Embeddings:
+    """Return the embeddings in the arrays of a file."""
     labelled = "embeddings" in arrays
     options = {name: array for name, array in arrays.items() if name in (LABELLED if labelled else TWO_SIDED)}
     for name in arrays.keys() & set(QUEUES):
@@ -181,7 +159,7 @@ def build_embeddings(path: Path, arrays: dict[str, Any], folder: Path, notes: tu
     if (directions := options.get("directions")) is not None:
         text = directions if isinstance(directions, str) else ",".join(map(str, np.ravel(directions)))
         options["directions"] = annotations.directions([name.strip(' "') for name in text.strip("[]").split(",")])
-    pictures = {name: picture_paths(path, arrays[name], folder) for name in PICTURE_ARRAYS if name in arrays}
+    pictures = {name: picture_paths(path, arrays[name]) for name in PICTURE_ARRAYS if name in arrays}
     for option, values, sides in (("names", arrays, NAME_ARRAYS), ("pictures", pictures, PICTURE_ARRAYS)):
         query, candidate = (values.get(name) for name in sides)
         if query is not None or candidate is not None:  # samples are their own candidates
@@ -197,105 +175,85 @@ def build_embeddings(path: Path, arrays: dict[str, Any], folder: Path, notes: tu
         return (Embeddings.labelled if labelled else Embeddings)(**options, marks=marks, notes=notes)
 
 
-def picture_paths(path: Path, pictures: Any, folder: Path) -> Any:
-    """Return the paths of pictures below a folder; pictures in arrays stay as they are."""
-    if (names := annotations.texts(f"{path}, pictures", pictures)) is None:
-        return pictures
-    for name in names:
+def picture_paths(path: Path, pictures: Any) -> Any:
+    """Return the paths of pictures in the folder of a file; pictures in arrays stay as they are."""
+    names = annotations.texts(f"{path}, pictures", pictures)
+    for name in names or ():
         parts = PureWindowsPath(name)  # recognises both kinds of separators, and drives
         if parts.anchor or ".." in parts.parts or not name.isprintable():
-            raise InputError(f"{path}: picture {name[:60]!r}, expected a path inside of {folder}")
-    return [str(folder / name) if name else "" for name in names]
+            raise InputError(f"{path}: picture {name[:60]!r}, expected a path inside of {path.parent}")
+    return pictures if names is None else [str(path.parent / name) if name else "" for name in names]
 
 
 def read_provenance(value: Any) -> dict:
     """Read the description of model and data that `cocos encode` writes; empty if absent."""
-    try:
+    with suppress(ValueError, IndexError, RecursionError):
         provenance = json.loads(str(np.asarray(value).reshape(-1)[0]))
-    except (ValueError, IndexError, RecursionError):
-        return {}
-    return provenance if isinstance(provenance, dict) else {}
+        return provenance if isinstance(provenance, dict) else {}
+    return {}
 
 
 def recorded_loss(provenance: dict) -> recorded.Recorded | None:
     """Return the loss of the training and its parameters; None if absent or not a built-in loss."""
-    try:
+    with suppress(ValueError, TypeError, KeyError, AttributeError):
         name, parameters = provenance["loss"]["name"], provenance["loss"]["parameters"]
         losses.load(losses.find_file(name), parameters)
-    except (ValueError, TypeError, KeyError, AttributeError):
-        return None
-    return recorded.Recorded(name, {name: parameters})
+        return recorded.Recorded(name, {name: parameters})
+    return None
 
 
-def separate_noise(labels: Any) -> tuple[Any, int]:
-    """Give each sample with the label -1, as clusterings mark noise, a class of its own, and count them.
+def separate_noise(path: Path, labels: Any) -> tuple[Any, list[str]]:
+    """Give each sample with the label -1, as clusterings mark noise, a class of its own, with a note.
 
     Labels of two classes, -1 and another, are kept.
     """
     if not isinstance(labels, torch.Tensor) or labels.is_floating_point() or not labels.dtype.is_signed:
-        return labels, 0
+        return labels, []
     noise, labels = labels == -1, labels.to(torch.int64)
     number = int(noise.sum())
     if not number or len(labels.unique()) < 3:
-        return labels, 0
-    return labels.masked_scatter(noise, torch.arange(number) + labels.max() + 1), number
+        return labels, []
+    labels = labels.masked_scatter(noise, torch.arange(number) + labels.max() + 1)
+    return labels, [f"{path}: {number} samples have the label -1, noise, and no positive"]
 
 
-def merge_copies(arrays: Mapping[str, Any]) -> dict[str, Any]:
-    """Return one of five consecutive copies of each image, and groups, if images are stored once per caption.
-
-    VSE++ encodes an image with each of its captions (`encode_data`), so the copies differ by rounding.
-    """
-    query, candidate = torch.as_tensor(arrays["query"]), arrays["candidate"]
-    images, rest = divmod(len(query), CAPTIONS_PER_IMAGE)
-    if rest or not images or len(query) != len(candidate) or "query_group" in arrays:
-        return {}
-    copies = query.unflatten(0, (images, CAPTIONS_PER_IMAGE)).double()
-    if not torch.allclose(copies, copies[:, :1].expand_as(copies), rtol=0, atol=1e-5 * float(copies.abs().max())):
-        return {}
-    group = torch.arange(images)
-    groups = {"query_group": group, "candidate_group": group.repeat_interleave(CAPTIONS_PER_IMAGE)}
-    return {"query": query[::CAPTIONS_PER_IMAGE].contiguous()} | groups
-
-
-def write(path: Path, embeddings: Embeddings, provenance: dict[str, Any], pictures: str = "auto") -> Path:
+def write(path: Path, embeddings: Embeddings, provenance: dict[str, Any]) -> Path:
     """Write embeddings as an uncompressed `.npz`, which can be mapped, whole or not at all.
 
-    Pictures in files are paths if all are in the folder of the output, and otherwise left out, as with `none`.
+    Pictures in files are paths if all are in the folder of the output, and otherwise left out.
     """
-    sides = {"query": embeddings.query, "candidate": embeddings.candidate, "negatives": embeddings.negatives}
-    sides |= {"query_group": embeddings.query_group, "candidate_group": embeddings.candidate_group}
+    query, candidate = embeddings.sides
     if embeddings.shared or embeddings.proxies:
-        names = {"query": "embeddings", "query_group": "labels"}
-        names |= {"candidate": "proxies", "candidate_group": "proxy_labels"} if embeddings.proxies else {}
-        sides = {name: sides[side] for side, name in names.items()}
-    arrays: dict[str, Any] = {name: tensor.cpu().numpy() for name, tensor in sides.items() if tensor is not None}
-    if not embeddings.shared and not embeddings.proxies:
+        arrays: dict[str, Any] = {"embeddings": query.rows, "labels": query.group}
+        arrays |= {"proxies": candidate.rows, "proxy_labels": candidate.group} if embeddings.proxies else {}
+    else:
+        teacher = embeddings.teacher or Teacher()
+        arrays = {"query": query.rows, "candidate": candidate.rows, "negatives": query.negatives}
         arrays["directions"] = np.array(embeddings.directions)
-    for side in (0,) if embeddings.shared else (0, 1):
-        texts, images = ((pair or (None, None))[side] for pair in (embeddings.names, embeddings.pictures))
-        if texts is not None:
-            short = (text if len(text) <= MAX_NAME else text[: MAX_NAME - 1] + "…" for text in texts)
-            arrays[NAME_ARRAYS[side]] = np.array([text.encode() for text in short])
-        paths = None if images is None else relative_paths(images, path.parent.absolute())
-        if paths is not None and pictures != "none":
-            arrays[PICTURE_ARRAYS[side]] = paths
+        arrays |= {"query_group": query.group, "candidate_group": candidate.group, "grades": embeddings.grades}
+        arrays |= {"teacher": teacher.matrix} | dict(zip(GUIDE, teacher.guide or (), strict=False))
+    arrays = {
+        name: array.cpu().numpy() if isinstance(array, torch.Tensor) else array
+        for name, array in arrays.items()
+        if array is not None
+    }
+    folder, sides = path.parent.absolute(), (query,) if embeddings.shared else (query, candidate)
+    for side, name, picture in zip(sides, NAME_ARRAYS, PICTURE_ARRAYS, strict=False):
+        if side.names is not None:
+            short = (text if len(text) <= MAX_NAME else text[: MAX_NAME - 1] + "…" for text in side.names)
+            arrays[name] = np.array([text.encode() for text in short])
+        if isinstance(side.pictures, np.ndarray):
+            arrays[picture] = side.pictures
+        elif side.pictures is not None:
+            paths = [Path(path).absolute() if path else None for path in side.pictures]
+            if all(path is None or path.is_relative_to(folder) for path in paths):
+                arrays[picture] = np.array([path.relative_to(folder).as_posix() if path else "" for path in paths])
     try:
         with writing.replacing(path) as temporary:
             np.savez(temporary, **arrays, provenance=json.dumps(provenance, allow_nan=False))
     except OSError as error:
         raise InputError(f"output {path}: cannot be written ({unreachable(error)})") from None
     return path
-
-
-def relative_paths(pictures: Pictures, folder: Path) -> np.ndarray | None:
-    """Return arrays of pictures as they are, or their paths relative to a folder; None if one is elsewhere."""
-    if isinstance(pictures, np.ndarray):
-        return pictures
-    paths = [Path(path).absolute() if path else folder for path in pictures]
-    if not all(path.is_relative_to(folder) for path in paths):
-        return None
-    return np.array(["" if path == folder else path.relative_to(folder).as_posix() for path in paths])
 
 
 def describe_provenance(checkpoint: Checkpoint, source: Source, rows: TrainingSet) -> dict[str, Any]:

@@ -156,8 +156,6 @@ def read_shards(folder: File) -> dict[str, list[StoredArray]]:
 
 def load(file: File, data=None) -> Checkpoint:
     """Read the headers of shards; their rows are read when they are counted or encoded."""
-    if data is not None:
-        raise InputError(f"data {data}: {file.path} contains embeddings already and needs no data")
     path, arrays = file.path, read_shards(file)
     is_labelled = "embeddings" in arrays
     is_clip = any(shard.path.name.startswith("img_emb") for shard in arrays.get("query", ()))

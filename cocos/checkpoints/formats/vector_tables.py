@@ -43,8 +43,6 @@ def sniff(file: File) -> bool:
 
 def load(file: File, data=None) -> Checkpoint:
     """Read the vectors of a table, as two sides or as a labelled set."""
-    if data is not None:
-        raise InputError(f"data {data}: {file.path} contains embeddings already and needs no data")
     if file.kind == "folder":
         columns = next(arrays for arrays in FOLDERS if all(name in file for name in arrays))
         arrays = {array: np.load(file.path / name) for name, array in columns.items()}
@@ -54,16 +52,15 @@ def load(file: File, data=None) -> Checkpoint:
             raise InputError(f"{file.path} contains {convert_text(file)}")
         arrays = read_table(file.path, columns)
     values = {name: torch.as_tensor(array) if array.dtype.kind in "fiu" else array for name, array in arrays.items()}
-    noise = 0
+    notes: list[str] = []
     with prefixed(str(file.path)):
         if "embeddings" in values:
-            values["labels"], noise = separate_noise(values["labels"])
+            values["labels"], notes = separate_noise(file.path, values["labels"])
             embeddings = Embeddings.labelled(**values)
         else:
             has_images = any(name.lower().startswith(IMAGES) for name in columns)
             embeddings = Embeddings(**values, directions=("i2t", "t2i") if has_images else ("q2c", "c2q"))
-    notes = (f"{file.path}: {noise} samples have the label -1, noise, and no positive",) if noise else ()
-    return Checkpoint(file.path, file.sha256, "vector_tables", arrays, lambda *_: embeddings, notes=notes)
+    return Checkpoint(file.path, file.sha256, "vector_tables", arrays, lambda *_: embeddings, notes=tuple(notes))
 
 
 def first_row(file: File) -> dict[str, Any]:
