@@ -75,7 +75,7 @@ UNUSABLE = {
     "gzip": (b"\x1f\x8b\x08rest", "gzip", False),
     "hdf5": (b"\x89HDF\r\n\x1a\n", "netcdf", False),
     "zip": (archive("a.txt"), "zip", False),
-    "cut zip": (saved(tensors(), 0, -60), "damaged zip", False),
+    "cut zip": (saved(tensors(), 0, -60), "zip", False),
     "cut legacy": (saved(tensors(), 0, -60, _use_new_zipfile_serialization=False), "torch", False),
     "torchscript": (archive("m/data.pkl", "m/constants.pkl"), "torchscript", False),
     "torch.export": (archive("m/archive_format", "m/models/model.json"), "torchscript", False),

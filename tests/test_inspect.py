@@ -183,8 +183,8 @@ def test_step_is_read_from_name(name, step):
 
 def test_weights_in_model_folder_name_folder(tmp_path):
     safetensors.torch.save_file({"w": drawn(2, 2)}, tmp_path / "model.safetensors")
-    (tmp_path / "tokenizer.json").write_text("{}")
-    assert about(tmp_path / "model.safetensors")["next"] == f"cocos inspect {tmp_path}"
+    (tmp_path / "config.json").write_text("{}")
+    assert about(tmp_path / "model.safetensors")["advice"].endswith(f"name its folder: {tmp_path}")
 
 
 def test_every_format_is_documented():

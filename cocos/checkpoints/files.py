@@ -8,6 +8,7 @@ import argparse
 import hashlib
 import json
 import math
+import os
 import pathlib
 import pickle
 import re
@@ -52,12 +53,9 @@ EMBED_INSTEAD = (
     "encode your training data with the frozen model and save the embeddings: numpy.savez(FILE, query=..., "
     "candidate=...), or embeddings=..., labels=..., then `cocos count FILE`"
 )
-# Files next to the weights of a Hugging Face model.
-MODEL_FOLDER_FILES = ("modules.json", "tokenizer.json", "vocab.txt", "vocab.json", "preprocessor_config.json")
 ADVICE = {
     "empty": "is empty (0 bytes); copy it again",
-    "zip": "is a zip archive, but not of torch or numpy; unpack it",
-    "damaged zip": "is a truncated or damaged zip archive; copy it again",
+    "zip": "is a zip archive, but not of torch or numpy, or is damaged; unpack it, or copy it again",
     "torchscript": "is a TorchScript or torch.export program, which runs code when loaded; save tensors instead: "
     "torch.save(model.state_dict(), FILE)",
     "netcdf": "is an HDF5 file; open a result with cocos.results.open, and convert arrays: arrays = h5py.File(FILE); "
@@ -211,7 +209,12 @@ class File:
 
     def json(self, name: str) -> Any:
         """Read a JSON file in the folder; None if absent."""
-        return read_json(self.path / name) if name in self else None
+        if name not in self:
+            return None
+        try:
+            return json.loads((self.path / name).read_bytes())
+        except (OSError, ValueError, RecursionError) as error:
+            raise InputError(f"{self.path / name}: not readable as JSON ({str(error)[:100]})") from None
 
 
 def archive_kind(path: Path) -> str:
@@ -220,7 +223,7 @@ def archive_kind(path: Path) -> str:
         with zipfile.ZipFile(path) as archive:
             members = {name.split("/", 1)[-1] for name in archive.namelist()}
     except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError):
-        return "damaged zip"
+        return "zip"
     if any(name.endswith(".npy") for name in members):
         return "npz"
     if {"constants.pkl", "archive_format"} & members:
@@ -235,11 +238,9 @@ def reading(file: File) -> Generator[None]:
         yield
     except InputError:
         raise
-    except pickle.UnpicklingError as error:
-        if "unsupported" in str(error).lower():
-            raise UnsafeFile(explain_refusal(file.path, str(error))) from None
-        raise InputError(f"{file.path} is a damaged torch file; copy it again") from None
     except Exception as error:  # torch, numpy and zipfile raise almost anything for a damaged file
+        if isinstance(error, pickle.UnpicklingError) and "unsupported" in str(error).lower():
+            raise UnsafeFile(explain_refusal(file.path, str(error))) from None
         reason = " ".join(str(error).split())[:100] or type(error).__name__
         raise InputError(f"{file.path} is a damaged {file.kind} file ({reason}); copy it again") from None
 
@@ -247,24 +248,14 @@ def reading(file: File) -> Generator[None]:
 def explain_refusal(path: Path, error: str) -> str:
     """Return the message for a file that torch refuses: its first class, and the two lines that save the state dict."""
     match = re.search(r"GLOBAL (\S+)", error)
-    if match is None:
-        return f"{path} is refused: its pickle protocol can run code; save it again with torch.save(content, FILE)"
-    name, output = match[1].rstrip("."), f"{path.stem}_weights.pt"
-    if name.partition(".")[0] in RUNNERS:
-        return f"{path} is refused as unsafe: loading it would run {name}; ask its author for a file of tensors"
+    name, output = match[1].rstrip(".") if match else "", f"{path.stem}_weights.pt"
+    if match is None or name.partition(".")[0] in RUNNERS:
+        return f"{path} is refused as unsafe: loading it would run {name or 'its pickle protocol'}; ask for tensors"
     return (
         f"{path}: contains unsafe class {name}, expected tensors only. If you trust the file, save its tensors "
         f"where the class is installed: content = torch.load({str(path)!r}, weights_only=False); "
         f"torch.save(content['state_dict'] if isinstance(content, dict) else content.state_dict(), {output!r})"
     )
-
-
-def read_json(path: Path) -> Any:
-    """Read a JSON file."""
-    try:
-        return json.loads(path.read_bytes())
-    except (OSError, ValueError, RecursionError) as error:
-        raise InputError(f"{path} is not readable as JSON ({str(error)[:100]}); copy it again") from None
 
 
 def replace_stand_ins(value: Any) -> Any:
@@ -309,13 +300,9 @@ def describe(file: File) -> str:
         return f"{path} {ADVICE[file.kind]}"
     if file.kind in {"npz", "npy"}:
         return f"{path} has no array 'query', 'candidate' or 'embeddings' (arrays: {names}); {EMBED_INSTEAD}"
-    if any((path.parent / name).is_file() for name in MODEL_FOLDER_FILES):
-        return f"{path} contains only the weights of the model in {path.parent}; name the folder: {path.parent}"
-    if not isinstance(file.content, dict):
-        return f"{path} contains a {type(file.content).__name__}, expected named tensors; {EMBED_INSTEAD}"
-    is_state = file.content and all(isinstance(value, Tensor) for value in file.content.values())
-    problem = "is a bare state dict" if is_state else "is a training checkpoint of an unknown architecture"
-    return f"{path} {problem} ({len(file.content)} entries: {names}); {EMBED_INSTEAD}, or --model file.py:build"
+    if {"modules.json", "config.json"} & set(os.listdir(path.parent)):
+        return f"{path} contains only the weights of a model; name its folder: {path.parent}"
+    return f"{path} has weights of an unknown architecture ({names}); {EMBED_INSTEAD}, or --model file.py:build"
 
 
 def state_dicts(content: Any, depth: int = 0) -> Iterator[dict[str, Tensor]]:

@@ -12,22 +12,10 @@ from cocos.base.errors import InputError, UnsafeFile
 from cocos.checkpoints import formats, model_card, recorded, runs
 from cocos.checkpoints.arrays import npz_headers
 from cocos.checkpoints.checkpoint import EXAMPLE, EXAMPLE_FILE, Checkpoint, one_sentence
-from cocos.checkpoints.files import (
-    DATA_KINDS,
-    MODEL_FOLDER_FILES,
-    NOT_OF_THE_MODEL,
-    TENSOR_KINDS,
-    File,
-    describe,
-    plain,
-    weight_files,
-)
-from cocos.data.images import ImagesElsewhere
+from cocos.checkpoints.files import DATA_KINDS, NOT_OF_THE_MODEL, TENSOR_KINDS, File, describe, plain, weight_files
 
 MISSING_MODEL, MISSING_DATA = "an encoder: --model file.py:build", "training data that it encodes: --data DATA"
 MISSING_SAMPLES = "samples and their encoder: class vectors alone are counted, each as a sample of its class"
-# Kinds of data whose images are files next to a list of them.
-IMAGE_KINDS = ("captions", "image_lists")
 MAX_DEPTH = 8  # nested containers that are read
 
 
@@ -60,16 +48,14 @@ def describe_checkpoint(file: File, module: ModuleType | None, path: Path, data)
     top_values = {str(key): item for key, item in file.record.items() if isinstance(item, int | float | str)}
     option = f" --data {shlex.quote(str(data)) if data else 'DATA'}"
     command, missing, advice = f"cocos count {shlex.quote(str(path))}", [], None
-    candidates = recorded.read_file(file).candidates
+    settings = recorded.read_file(file)
     if module is None:
         advice = describe(file)  # raises UnsafeFile for a file that requires code
         if file.kind not in TENSOR_KINDS:
             raise InputError(advice)
-        checkpoint = Checkpoint(path, file.sha256, file.kind, top_values, settings=recorded.read_file(file))
+        checkpoint = Checkpoint(path, file.sha256, file.kind, top_values, settings=settings)
         missing = [] if file.kind in {"npz", "npy"} else [MISSING_MODEL, MISSING_DATA]
         command = f"{command} --model file.py:build{option}" if missing else None
-        if any((file.path.parent / name).is_file() for name in MODEL_FOLDER_FILES):
-            command = f"cocos inspect {shlex.quote(str(file.path.parent))}"
     else:
         checkpoint = module.load(file, data)
         if checkpoint.encoder is not None and checkpoint.training is None:
@@ -93,7 +79,7 @@ def describe_checkpoint(file: File, module: ModuleType | None, path: Path, data)
         "data": data and str(data),
         "trained_with": checkpoint.settings.loss,
         "recorded": checkpoint.settings.parameters,
-        "loss_settings": [dataclasses.asdict(candidate) for candidate in candidates],
+        "loss_settings": [dataclasses.asdict(candidate) for candidate in settings.candidates],
         "training": top_values | {key: state[key] for key in ("epoch", "global_step") if key in state},
         "hyper_parameters": hyper_parameters,
         "tensors": list_tensors(file),
@@ -103,13 +89,12 @@ def describe_checkpoint(file: File, module: ModuleType | None, path: Path, data)
 
 def list_tensors(file: File) -> list[dict]:
     """List name, shape and dtype of the model tensors or npz arrays in a file, without the state of the training."""
-    names = weight_files(file) if file.kind == "folder" else []
-    arrays = npz_headers(file.path) if file.kind == "npz" else file.content
-    roots = [(name.rpartition("/")[0], file.file(name).content) for name in names] or [("", arrays)]
+    content = npz_headers(file.path) if file.kind == "npz" else file.content
+    if file.kind == "folder":
+        content = {name: file.file(name).content for name in weight_files(file)}
     return [
         {"name": name, "shape": list(tensor.shape), "dtype": str(tensor.dtype).removeprefix("torch.")}
-        for prefix, content in roots
-        for name, tensor in walk(content, prefix)
+        for name, tensor in walk(content)
     ]
 
 
@@ -135,22 +120,11 @@ def describe_run(folder: File) -> dict:
         checkpoints.append(entry)
     readable = [entry["name"] for entry in checkpoints if entry["format"]] or [checkpoints[-1]["name"]]
     command = f"cocos inspect {shlex.quote(str(folder.path / readable[-1]))}"
-    if len(checkpoints) > 1 and {entry["format"] for entry in checkpoints} == {"embeddings"}:
-        command = f"cocos run {shlex.quote(str(folder.path))}"
     return {"format": "run", "checkpoints": checkpoints, "notes": [], "next": command}
 
 
 def describe_data(file: File, kind: str) -> dict:
-    """Describe training data; if their images are elsewhere, the next command has the option for their folder."""
-    source, option, contents = training_data.find(file.path), "", {}
-    try:
-        for split in source.splits if kind in IMAGE_KINDS else ():
-            rows = source.load(split)
-            contents |= {
-                "data set": rows.name,
-                split: f"{len(rows.query):,} images, {len(rows.candidate or ()):,} others",
-            }
-    except ImagesElsewhere as error:
-        contents, option = {"images": str(error)}, " --images FOLDER"
-    command = f"cocos encode {shlex.quote(str(file.path))}{option} --model MODEL --out embeddings.npz"
-    return {"format": kind, "splits": list(source.splits), "contents": contents, "notes": [], "next": command}
+    """Describe training data: their kind, their splits and the command that encodes them."""
+    splits = list(training_data.find(file.path).splits)
+    command = f"cocos encode {shlex.quote(str(file.path))} --model MODEL --out embeddings.npz"
+    return {"format": kind, "splits": splits, "contents": {}, "notes": [], "next": command}

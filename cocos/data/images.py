@@ -19,10 +19,6 @@ from cocos.embeddings.annotations import PICTURE_FORMATS
 IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".gif", ".bmp")
 
 
-class ImagesElsewhere(InputError):
-    """Images that are not in the expected folders."""
-
-
 @dataclass(frozen=True)
 class ImageFiles:
     """Images in files, or in the bytes of files; a slice is another such sequence."""
@@ -66,8 +62,7 @@ def locate(names: Sequence[str], folders: Sequence[Path], where: str) -> tuple[s
     """Return the paths of the images in a list, in the first folder that contains the first image.
 
     Raises:
-        ImagesElsewhere: an image is missing.
-        InputError: a path leaves the folder.
+        InputError: an image is missing, or a path leaves the folder.
     """
     folder = next((folder for folder in folders if (folder / names[0]).is_file()), folders[0])
     for name in names:
@@ -76,5 +71,5 @@ def locate(names: Sequence[str], folders: Sequence[Path], where: str) -> tuple[s
     paths = tuple(str(folder / name) for name in names)
     if missing := [path for path in paths if not os.path.isfile(path)]:
         count = f"{len(missing)} of {len(paths)} images are missing (the first: {missing[0]})"
-        raise ImagesElsewhere(f"{where}: {count}; name the folder of the images: --images FOLDER")
+        raise InputError(f"{where}: {count}; name the folder of the images: --images FOLDER")
     return paths

@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 
 from cocos.base.errors import InputError
-from cocos.checkpoints.files import read_json
+from cocos.checkpoints.files import File
 from cocos.data.plain_pickles import load_plain
 
 ABBREVIATIONS = frozenset(
@@ -56,7 +56,7 @@ def read(path: Path, size: int) -> dict[str, int]:
     mapping itself.
     """
     if path.suffix == ".json":
-        content = read_json(path)
+        content = File(path.parent).json(path.name)
     else:
         inert = type("Vocabulary", (), {})  # a new class for each file: a pickle can change the class
         content = load_plain(path, AS_JSON, {"Vocabulary": inert})
@@ -64,9 +64,7 @@ def read(path: Path, size: int) -> dict[str, int]:
     words = content.get("word2idx", content) if isinstance(content, dict) else None
     if not isinstance(words, dict) or not all(type(w) is str and type(i) is int for w, i in words.items()):
         raise InputError(f"{path}: expected a mapping of words to integers (word2idx); {AS_JSON}")
-    if missing := [word for word in SPECIAL if word not in words]:
-        raise InputError(f"{path}: {' '.join(missing)} missing among {len(words)} words; not a vocabulary of VSE++")
-    if sorted(words.values()) != list(range(size)):
-        ids = f"ids {min(words.values())} to {max(words.values())}"
-        raise InputError(f"{path}: {len(words)} words with {ids}, expected {size}: it belongs to other data")
-    return dict(words)
+    if not words.keys() >= set(SPECIAL) or sorted(words.values()) != list(range(size)):
+        expected = f"expected {size} with ids 0 to {size - 1} and {' '.join(SPECIAL)}"
+        raise InputError(f"{path}: {len(words)} words, {expected}: it belongs to other data")
+    return words
