@@ -82,14 +82,14 @@ def clustered_pairs(case: Case):
 
 def floor_of(case: Case, embeddings, loss):
     """Return a function that does the work of the floor."""
-    import torch
-
-    from cocos.embeddings import sampling, scores
-
     if case.floor == "product":
         left, right = embeddings.query[: min(ROWS, case.size)], embeddings.candidate[: case.size]
         number = case.batches * case.size // len(left)
         return lambda: [left @ right.T for _ in range(number)]
+    import torch
+
+    from cocos.embeddings import sampling, scores
+
     plan = sampling.plan(embeddings, batch_size=case.size)
 
     def weights_by_autograd():
