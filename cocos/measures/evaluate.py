@@ -414,12 +414,12 @@ def evaluate(
         )
     samples, names = len(embeddings.query), embeddings.directions
     spread = health.of(embeddings, metric)
-    opened, among = [embeddings], among_samples(embeddings)
+    without_distractors, among = embeddings, among_samples(embeddings)
     if distractors is not None:
         where = str(embeddings.query.device)
         more = embedded(distractors, split_of(distractors, None), where, progress).without_queue()
-        opened.append(more)
         embeddings = _with_distractors(embeddings, more, metric)
+        del more  # its rows were copied
     sides = _MatchedRows.of(embeddings, samples)
     visits = list(_visits(embeddings, sides, folds, corpus=unjudged > 0))
     records, singles, asking = _run_visits(visits, metric, ks, progress)
@@ -431,7 +431,7 @@ def evaluate(
     if unjudged:
         rows_of_sides = [(len(matched), 0) for matched in sides.matched]
     if embeddings.proxies:
-        singles = _of_proxies(opened[0], records, singles, ks)
+        singles = _of_proxies(without_distractors, records, singles, ks)
     if among is not None:
         own = list(_visits(among, _MatchedRows.of(among, samples), folds))
         found, _, theirs = _run_visits(own, metric, ks, progress)
@@ -456,8 +456,10 @@ def evaluate(
         "ties": retrieval.TIES,
         "seed": seed,
         "device": embeddings.query.device.type,
-        **findings.attributes([*health.meaningless(opened[0], metric), *embeddings.notes, *notes]),
-        "health": json.dumps(health.report(spread, health.alignment(embeddings) | health.pairing(opened[0], metric))),
+        **findings.attributes([*health.meaningless(without_distractors, metric), *embeddings.notes, *notes]),
+        "health": json.dumps(
+            health.report(spread, health.alignment(embeddings) | health.pairing(without_distractors, metric))
+        ),
         **({"trained_with": trained_with} if trained_with else {}),
         **({"members": str(len(several))} if several else {}),
         **where,
