@@ -260,6 +260,7 @@ def draw(number: int, seed: int = 0) -> tuple[str, Case, list[tuple]]:
     elif structure in {"paired", "labelled"}:
         group = other = torch.from_numpy(random.integers(max(2, rows // 2), size=rows))
     vectors = draw_vectors(kind, torch.cat([group, other]), width, random).to(dtype)
+    vectors[~vectors.any(dim=1)] = 1  # opposite vectors of width 1 add up to zero
     directions = ("q2c",) if structure in {"rectangle", "proxies"} else ("q2c", "c2q")
     if structure == "labelled":
         embeddings = Embeddings.labelled(vectors[:rows], group)
