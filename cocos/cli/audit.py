@@ -21,6 +21,7 @@ def audit(
     batches: options.NumberOfBatches = None,
     sample: options.Sample = None,
     per_group: options.PerGroup = None,
+    seed: options.Seed = None,
     data: options.Data = None,
     model: options.Model = None,
     split: options.Split = None,

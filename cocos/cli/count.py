@@ -1,7 +1,7 @@
 """`cocos count`."""
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 import typer
 
@@ -11,8 +11,6 @@ from cocos.cli import options, output
 from cocos.cli.app import app
 from cocos.cli.options import LOSS, OUTPUT, option
 
-Convention = Literal["standard", "ecir2022"]  # ecir2022 reproduces published tables
-
 
 @app.command(epilog="Example: cocos count embeddings.npz --loss ntxent -p temperature=0.07 --out counts.nc")
 def count(
@@ -21,7 +19,7 @@ def count(
     loss: Annotated[list[str] | None, option("Loss, repeatable; see `cocos losses`.", "as recorded", LOSS)] = None,
     param: options.Param = None,
     eps: options.Eps = None,
-    convention: Annotated[Convention, option("Counting convention.", "standard", LOSS)] = "standard",
+    convention: options.Convention = "standard",
     metrics: Annotated[bool, option("Add retrieval metrics of the whole set.", "", None, "--metrics")] = False,
     n90: Annotated[bool, option("Add the number of negatives with 90 % of the push.", "", None, "--n90")] = False,
     jobs: options.Jobs = None,

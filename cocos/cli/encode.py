@@ -44,8 +44,8 @@ def encode(
         embeddings = checkpoint.embed(split, device, start("encoding"))
     provenance = cocos.checkpoints.formats.embeddings.describe_provenance(checkpoint, source, rows)
     cocos.checkpoints.formats.embeddings.write(out, embeddings, provenance)
-    sizes = {"queries": len(embeddings.query), "candidates": len(embeddings.candidate)}
-    sizes |= {"width": embeddings.query.shape[1], "directions": list(embeddings.directions)}
+    query, candidate = embeddings.query, embeddings.candidate
+    sizes = {"queries": len(query), "candidates": len(candidate), "width": query.shape[1]}
     text = f"{embeddings!r}\nnext: cocos count {shlex.quote(str(out))}"
     output.print_result(
         context, [text], provenance | {"path": str(out)} | sizes, [*checkpoint.notes, *embeddings.notes]

@@ -17,8 +17,6 @@ def inspect(
     quiet: options.Quiet = False,
 ):
     """Identify a file, show its recorded settings and suggest the next command. Never executes code from the file."""
-    from cocos.reports import cards
-
     output.check_output(out, file, data, suffixes=(".json",))
     about = cocos.checkpoints.inspect(file, data)
-    output.print_result(context, [cards.contents(about)], about, about["notes"])
+    output.print_result(context, [cocos.reports.cards.contents(about)], about, about["notes"])

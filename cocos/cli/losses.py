@@ -19,12 +19,12 @@ def losses(
     quiet: options.Quiet = False,
 ):
     """List the built-in losses, or describe one: formula, parameters, natural unit, equivalent losses, weight."""
-    from cocos.reports import cards
-
     output.check_output(out, suffixes=(".json",))
     if name is None:
-        entries = [cards.entry(loss) for loss in cocos.losses.names()]
-        return output.print_result(context, [cards.losses_table(entries, cocos.losses.UNCOUNTABLE)], entries)
+        entries = [cocos.reports.cards.entry(loss) for loss in cocos.losses.names()]
+        return output.print_result(
+            context, [cocos.reports.cards.losses_table(entries, cocos.losses.UNCOUNTABLE)], entries
+        )
     if cocos.losses.canonical(name) not in cocos.losses.names():
         raise InputError(f"loss {name!r}: not a built-in loss; cocos verify --loss {name} checks it")
-    output.print_result(context, [cards.card(name)], cards.entry(name))
+    output.print_result(context, [cocos.reports.cards.card(name)], cocos.reports.cards.entry(name))

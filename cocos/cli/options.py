@@ -13,8 +13,7 @@ import cocos
 from cocos.base import terminal
 from cocos.base.errors import InputError
 
-# Panels of the help.
-LOSS, BATCHES, MODEL, OUTPUT = "Loss", "Batches", "File and model", "Output"
+LOSS, BATCHES, MODEL, OUTPUT = "Loss", "Batches", "File and model", "Output"  # panels of the help
 # Options that decide which batches are drawn and where they are scored.
 SAMPLING = ("batch_size", "batches", "sample", "per_group", "copies", "same_group", "seed", "dtype", "split", "device")
 # Temperatures from here on are more likely scales: training scales start at 10, temperatures stay below 1.
@@ -45,6 +44,7 @@ File = Annotated[Path, Argument(metavar="FILE", help="Checkpoint, embeddings, sc
 Loss = Annotated[str | None, option("Loss to analyse; see `cocos losses`.", "from the checkpoint, else ntxent", LOSS)]
 Param = Annotated[list[str] | None, option("Loss parameter, NAME=VALUE, repeatable.", "", LOSS, "--param", "-p")]
 Eps = Annotated[float | None, option("Threshold on the share of a negative.", "0.01", LOSS)]
+Convention = Annotated[Literal["standard", "ecir2022"], option("As published: ecir2022.", "standard", LOSS)]
 # An `Any` is the integer or text of `read_size`.
 BatchSize = Annotated[Any, option("Pairs or queries per batch, or `all`.", "128", BATCHES, parser=read_size)]
 Batches = Annotated[Any, option("Number of batches, or a slice A:B.", "one pass", BATCHES, parser=read_size)]

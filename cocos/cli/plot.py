@@ -19,8 +19,7 @@ KINDS = sorted(path.stem for path in PACKAGE.glob("plots/[!_]*.py") if (PACKAGE 
 KINDS = [kind for kind in KINDS if kind not in ("diff", "run")]
 WITHOUT_FILE = ("landscape", "score_landscape", "weight_curve")
 WARP = ("alpha", "k1", "k2")  # options of --f1 warp
-# Options of every kind.
-SHARED = ("kind", "files", "data", "model", "out", "width", "json", "quiet")
+SHARED = ("kind", "files", "data", "model", "out", "width", "json", "quiet")  # options of every kind
 ROWS, LANDSCAPE = "Queries and candidates", "Landscape and DTP"  # panels of the help
 
 F1_HELP = "Function of the distance to the own proxy: t, t^2, sqrt, t^1.5, 0.97t or warp."
@@ -49,6 +48,7 @@ def plot(
     batches: options.NumberOfBatches = None,
     sample: options.Sample = None,
     per_group: options.PerGroup = None,
+    seed: options.Seed = None,
     data: options.Data = None,
     model: options.Model = None,
     split: options.Split = None,

@@ -25,17 +25,20 @@ def verify(
     same_as: Annotated[tuple[str, str] | None, option(SAME_AS_HELP, "", LOSS, metavar="A B")] = None,
     batch_size: Annotated[int | None, option("Pairs or queries per batch.", "128; 64", BATCHES)] = None,
     batches: Annotated[int | None, option("Number of real batches to test.", "2", BATCHES)] = None,
+    data: options.Data = None,
+    model: options.Model = None,
+    split: options.Split = None,
     out: Annotated[Path | None, option("Write the Dataset of one loss to this file (.nc).", "", options.OUTPUT)] = None,
     json: options.Json = False,
     quiet: options.Quiet = False,
 ):
     """Check gradient weights against autograd, or compare two losses (--same-as). Exits with 1 on a difference."""
     parameters = options.read_parameters(context)
-    output.check_output(out, target)
+    output.check_output(out, target, data)
     if target not in ("", "example") and not Path(target).exists() and not Path(target).suffix:
         target, loss = "", target  # cocos verify ntxent
     checkpoint = options.open_source(context, Path(target)) if target else None
-    values = options.chosen(context, "batch_size", "batches")
+    values = options.chosen(context, "batch_size", "batches", "split")
     if same_as is not None:
         with output.progress(quiet) as start:
             dataset = cocos.measures.same_gradient(

@@ -29,6 +29,7 @@ def whatif(
     batches: options.NumberOfBatches = None,
     sample: options.Sample = None,
     per_group: options.PerGroup = None,
+    seed: options.Seed = None,
     dtype: options.Dtype = None,
     data: options.Data = None,
     model: options.Model = None,
@@ -42,15 +43,13 @@ def whatif(
     measure = "temperature" if settles else "replay" if effective is None else "solve"
     if measure != "replay" and (what or by):
         raise InputError("--what and --by do not go with --settles and --effective")
-    if batch_size and "," in batch_size and not settles:
-        raise InputError(f"--batch-size {batch_size}: several sizes require --settles")
     output.check_output(out, file, data, suffixes=output.RESULTS + (() if measure == "solve" else output.FIGURES))
     checkpoint, (chosen,), values, _ = options.open_with_losses(context, file)
     values |= options.chosen(context, "effective", *(("what", "by", "eps") if measure == "replay" else ()))
     if batch_size:
         del values["batch_size"]
         sizes = [options.read_size(size) for size in batch_size.split(",")]
-        values |= {"batch_sizes": sizes} if settles else {"batch_size": sizes[0]}
+        values |= {"batch_sizes": sizes} if settles else {"batch_size": sizes[0] if len(sizes) == 1 else batch_size}
     with output.progress(quiet) as start:
         dataset = getattr(cocos.measures, measure)(checkpoint, chosen, progress=start, **values)
     output.show(context, dataset)

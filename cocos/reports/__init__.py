@@ -6,11 +6,11 @@ from typing import Any
 import xarray as xr
 
 from cocos.base.errors import InputError
-from cocos.reports import count, layouts, run
+from cocos.reports import cards, count, layouts, run
 from cocos.reports.documents import document, with_texts
 from cocos.reports.tables import Table, generic
 
-__all__ = ["document", "show", "table", "tables"]
+__all__ = ["cards", "document", "show", "table", "tables"]
 
 # Measures with a layout of their own.
 LAYOUTS = {
