@@ -19,6 +19,7 @@ from cocos.checkpoints.arrays import npz_headers
 from cocos.checkpoints.checkpoint import Checkpoint
 from cocos.checkpoints.files import File, plain, reading
 from cocos.data import Source, TrainingSet
+from cocos.data.precomputed import CAPTIONS_PER_IMAGE
 from cocos.data.training_set import annotated_rows
 from cocos.embeddings import Embeddings, annotations
 from cocos.embeddings.teachers import Teacher
@@ -118,7 +119,7 @@ def load(file: File, data=None) -> Checkpoint:
     if "directions" in file.metadata:
         arrays["directions"] = file.metadata["directions"]
     if any(name.lower().startswith(IMAGES) for name in renamed):
-        arrays.setdefault("directions", "i2t,t2i")
+        arrays = {"directions": "i2t,t2i"} | arrays | merge_copies(arrays)
     notes = [f"{path}: {old} is read as {name}" for old, name in renamed.items() if old != name]
     unused = [old for old, name in names.items() if name not in known and not recorded.is_parameter(old)]
     notes += [f"{path}: not used: {', '.join(unused[:8])}"] if unused else []
@@ -147,7 +148,7 @@ def load(file: File, data=None) -> Checkpoint:
     )
 
 
-def build_embeddings(path: Path, arrays: dict[str, Any], notes: tuple[str, ...]) -> Embeddings:
+def build_embeddings(path: Path, arrays: dict[str, Any], notes: tuple[str, ...] = ()) -> Embeddings:
     """Return the embeddings in the arrays of a file."""
     labelled = "embeddings" in arrays
     options = {name: array for name, array in arrays.items() if name in (LABELLED if labelled else TWO_SIDED)}
@@ -215,6 +216,19 @@ def separate_noise(path: Path, labels: Any) -> tuple[Any, list[str]]:
         return labels, []
     labels = labels.masked_scatter(noise, torch.arange(number) + labels.max() + 1)
     return labels, [f"{path}: {number} samples have the label -1, noise, and no positive"]
+
+
+def merge_copies(arrays: Mapping[str, Any]) -> dict[str, Any]:
+    """Return each image once, and groups, if images are stored once per caption, up to rounding, as VSE++ does."""
+    query = torch.as_tensor(arrays["query"])
+    if "query_group" in arrays or len(query) != len(arrays["candidate"]) or len(query) % CAPTIONS_PER_IMAGE:
+        return {}
+    copies = query.unflatten(0, (-1, CAPTIONS_PER_IMAGE)).double()
+    if (copies - copies[:, :1]).abs().max() > 1e-5 * copies.abs().max():
+        return {}
+    group = torch.arange(len(copies))
+    groups = {"query_group": group, "candidate_group": group.repeat_interleave(CAPTIONS_PER_IMAGE)}
+    return {"query": query[::CAPTIONS_PER_IMAGE].contiguous()} | groups
 
 
 def write(path: Path, embeddings: Embeddings, provenance: dict[str, Any]) -> Path:
