@@ -22,8 +22,7 @@ PROXIES = re.compile(
     r"(prox(y|ies)|(^|[._])((class_?)?prototypes?|(class_?)?cent(er|re)s?|centroids?))(\.weight)?$", re.IGNORECASE
 )
 CLASS_WEIGHTS = re.compile(
-    r"(^|.*[._])(classifier|cls|logits?|head|arc|cosface|softmax|fc_?out|metric_fc)\w*\W.*weight$",
-    re.IGNORECASE | re.DOTALL,
+    r"(?is)(^|.*[._])(classifier|cls|logits?|head|arc|cosface|softmax|fc_?out|metric_fc)\w*\W.*weight$"
 )
 # The linear layer that ends an embedding network; a contrastive loss reads its output, not its rows.
 PROJECTION = re.compile(r"head(\.\d+)*\.weight$")
@@ -34,9 +33,8 @@ CENTERS_PER_CLASS = 10  # default of SoftTripleLoss; a file does not record anot
 FIRST_LOSSES = {"proxies": "proxynca", "class weights": "normalized_softmax", "centers": "softtriple"}
 RANK = re.compile(r"softmax_fc_gpu_(\d+)\.pt$")
 NO_SAMPLES = (
-    "{} contains class vectors and no samples: each vector is counted as a sample at the center of its class, and the "
-    "numbers have no verdict. Add samples: numpy.savez(FILE, embeddings=..., labels=..., proxies=...), or name the "
-    "encoder and its data, --model file.py:build --data DATA"
+    "{} contains class vectors and no samples: each is counted as a sample of its class, and the numbers have no "
+    "verdict. Save samples: numpy.savez(FILE, embeddings=..., labels=..., proxies=...), or add --model and --data"
 )
 
 
@@ -87,32 +85,28 @@ def find(file: File) -> ClassVectors | None:
 
 def join_ranks(folder: Path, prefix: str = "") -> Tensor | None:
     """Join the class weights of all ranks in a folder, (classes, D), in the order of the ranks; None if absent."""
-    paths = {
-        int(match[1]): path for path in folder.glob(f"{prefix}softmax_fc_gpu_*.pt") if (match := RANK.search(path.name))
-    }
-    if paths and sorted(paths) != list(range(len(paths))):
-        raise InputError(f"{folder}: class weights of ranks {sorted(paths)}, expected 0 to {max(paths)}; copy all")
-    parts = []
-    for rank in sorted(paths):
-        part = File(paths[rank]).record.get("weight")
-        if not isinstance(part, Tensor) or part.ndim != 2 or part.shape[1] != (parts or [part])[0].shape[1]:
-            raise InputError(f"{paths[rank]}: expected class weights (classes, D), D as in the other ranks")
-        parts.append(part)
-    return torch.cat(parts) if parts else None
+    names = [path.name for path in folder.glob(f"{prefix}softmax_fc_gpu_*.pt") if RANK.search(path.name)]
+    if not names:
+        return None
+    paths = [folder / f"{prefix}softmax_fc_gpu_{rank}.pt" for rank in range(len(names))]  # all files must exist
+    parts = [File(path).record.get("weight") for path in paths]
+    for path, part in zip(paths, parts, strict=True):
+        if not isinstance(part, Tensor) or part.ndim != 2 or part.shape[1] != parts[0].shape[1]:
+            raise InputError(f"{path}: expected class weights (classes, D), D as in the other ranks")
+    return torch.cat(parts)
 
 
 def load(file: File, data=None) -> Checkpoint:
     """Read the class vectors of a file, each as a sample of its class."""
     class_vectors, settings = find(file), recorded.read_file(file)
-    role, vectors, labels = class_vectors.role, class_vectors.vectors.contiguous(), class_vectors.labels
-    if settings.loss is None and list(file.record) == ["Proxies"]:  # of WarpNet
-        settings = replace(settings, loss="warped_softmax")
+    role, vectors = class_vectors.role, class_vectors.vectors.contiguous()
+    labels = torch.arange(len(vectors)) if class_vectors.labels is None else class_vectors.labels
     notes = (*settings.notes, NO_SAMPLES.format(file.path))
-    if labels is None:
-        labels = torch.arange(len(vectors))
-    else:
+    if role == "centers":
         notes = (f"{class_vectors.name}: {CENTERS_PER_CLASS} centers per class are assumed", *notes)
         settings = replace(settings, loss=settings.loss or "softtriple")
+    elif settings.loss is None and list(file.record) == ["Proxies"]:  # of WarpNet
+        settings = replace(settings, loss="warped_softmax")
     contents = {role: f"{class_vectors.name}, {int(labels.max()) + 1} classes, vectors {tuple(vectors.shape)}"}
     options = {"settings": settings, "first_loss": FIRST_LOSSES[role], "notes": notes}
     options |= {"proxies": vectors, "proxy_labels": class_vectors.labels}
