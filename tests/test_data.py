@@ -603,11 +603,3 @@ def test_embedded_images_stored_five_times_are_one(noise, tmp_path):
     for direction, rank in ranks.items():
         for k in (1, 5, 10):
             assert dataset[f"R@{k}"].sel(direction=direction).item() == pytest.approx(100 * (rank < k).mean())
-
-
-def test_run_that_ranks_own_ids_is_noted(tmp_path):
-    lines(tmp_path / "qrels.txt", "a 0 b 1", "b 0 c 1")
-    for name, rows, number in (("own", ("a Q0 a 1 2 x", "a Q0 b 2 1 x", "b Q0 c 1 2 x"), "1 of 2"), ("other", (), "")):
-        run = lines(tmp_path / f"{name}.trec", *(rows or ("a Q0 b 1 2 x", "b Q0 c 1 2 x")))
-        notes = cocos.open(run, data=tmp_path / "qrels.txt").embed().notes
-        assert any("own id" in note for note in notes) == bool(rows) and (not rows or number in str(notes))

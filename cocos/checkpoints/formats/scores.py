@@ -5,8 +5,9 @@ Its judgements are next to it or given as `--data`: TREC's `query 0 candidate gr
 one of its `qrels` files.
 """
 
-import re
+import zlib
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
@@ -30,8 +31,7 @@ RUN, QRELS = ("query", "Q0", "candidate", "rank", "score", "tag"), ("query", "it
 # First line of the judgements of a BEIR data set.
 BEIR = ("query-id", "corpus-id", "score")
 # Judgements in the folder of a run or of a data set, in the order of the search.
-SPLITS = ("test.tsv", "dev.tsv", "train.tsv")
-JUDGEMENTS = (*(f"qrels/{name}" for name in SPLITS), "qrels", "qrels.txt", *SPLITS)
+JUDGEMENTS = ("qrels/test.tsv", "qrels/dev.tsv", "qrels", "qrels.txt", "test.tsv")
 
 
 def sniff(file: File) -> bool:
@@ -50,10 +50,9 @@ def is_run(file: File) -> bool:
 
 def first_fields(path: Path) -> list[str]:
     """Return the fields of the first line of a text, which may be gzipped; empty if it cannot be unpacked."""
-    try:
+    with suppress(OSError, EOFError, zlib.error):
         return tables.read_bytes(path, 2**16).partition(b"\n")[0].decode("utf-8-sig", "replace").split()
-    except Exception:  # gzip raises several types for a damaged file
-        return []
+    return []
 
 
 def load(file: File, data=None) -> Checkpoint:
@@ -87,8 +86,8 @@ class Lists:
     place: np.ndarray  # (rows,) position of each row in the list of its query
 
     @classmethod
-    def read(cls, queries: Sequence[Any], candidates: Sequence[Any], line: Callable[[int], str]) -> "Lists":
-        """Sort rows into lists; `line` returns the position of a row in the file, for messages."""
+    def read(cls, queries: Sequence[Any], candidates: Sequence[Any]) -> "Lists":
+        """Sort rows into lists."""
         names, index = [], []
         for column in (queries, candidates):
             texts = list(map(str, column))
@@ -100,7 +99,7 @@ class Lists:
         order = np.argsort(pair, kind="stable")
         if len(repeated := order[1:][np.diff(pair[order]) == 0]):
             row = int(repeated.min())
-            raise InputError(f"{line(row)}: query {queries[row]!r} and candidate {candidates[row]!r} are paired twice")
+            raise InputError(f"query {queries[row]!r} and candidate {candidates[row]!r} are paired twice")
         order, lengths = np.argsort(query, kind="stable"), np.bincount(query)
         place = np.empty_like(query)
         place[order] = np.arange(len(query)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
@@ -123,42 +122,29 @@ def read_numbers(line: Callable[[int], str], name: str, column: Sequence[Any]) -
     """Convert a column to finite numbers."""
     try:
         numbers = np.array(column, dtype=np.float64)
-    except (TypeError, ValueError):
-        numbers = np.array([np.nan if re.search(r"[^\d.eE+-]", str(value)) else value for value in column], np.float64)
+    except (TypeError, ValueError) as error:
+        raise InputError(f"{name}: {error}, expected finite numbers") from None
     if len(wrong := np.flatnonzero(~np.isfinite(numbers))):
-        raise InputError(f"{line(wrong[0])}: {name} {str(column[wrong[0]])[:40]!r}, expected a finite number")
+        raise InputError(f"{line(wrong[0])}: {name} {column[wrong[0]]!r}, expected a finite number")
     return numbers
 
 
 def read_table(file: File) -> Scores:
     """Read a table with a row for each query and candidate."""
     table = tables.read(file.path)
-    if missing := [name for name in TABLE_COLUMNS if name not in table.names]:
+    if missing := [name for name in TABLE_COLUMNS if name not in table.names or not table.rows]:
         raise InputError(f"there is no column {missing[0]!r}, expected {', '.join(TABLE_COLUMNS)}, optionally logq")
-    if not table.rows:
-        raise InputError("there are no rows, expected one for each query and candidate")
-    line, queries, candidates = table.line, table.column("query"), table.column("candidate")
-    for row, pair in enumerate(zip(queries, candidates, strict=True)):
-        if any(map(tables.missing, pair)):
-            raise InputError(f"{line(row)}: query or candidate is empty")
     names = ("score", "label", *(name for name in OPTIONAL_COLUMNS if name in table.names))
-    columns = {name: read_numbers(line, name, table.column(name)) for name in names}
+    columns = {name: read_numbers(table.line, name, table.column(name)) for name in names}
     label = columns.pop("label")
     if len(wrong := np.flatnonzero((label != 0) & (label != 1))):
-        raise InputError(f"{line(wrong[0])}: label {label[wrong[0]]:g}, expected 1 or 0")
-    lists = Lists.read(queries, candidates, line)
+        raise InputError(f"{table.line(wrong[0])}: label {label[wrong[0]]:g}, expected 1 or 0")
+    lists = Lists.read(table.column("query"), table.column("candidate"))
+    logq = None
     if "logq" in columns:
-        logq, of_rows = np.empty(len(lists.names[1])), columns.pop("logq")
-        logq[lists.candidate] = of_rows
-        if len(wrong := np.flatnonzero(logq[lists.candidate] != of_rows)):
-            raise InputError(
-                f"{line(wrong[0])}: logq {of_rows[wrong[0]]:g} of candidate {candidates[wrong[0]]!r}, "
-                f"elsewhere {logq[lists.candidate[wrong[0]]]:g}"
-            )
+        logq = torch.empty(len(lists.names[1]), dtype=torch.float64)
+        logq[lists.candidate] = torch.from_numpy(columns.pop("logq"))
     labels = lists.pad(label, -1)
-    if lonely := (~(labels == 1).any(dim=1)).nonzero().flatten().tolist():
-        name = lists.names[0][lonely[0]]
-        raise InputError(f"query {name!r}: no positive, no row has label 1 ({len(lonely)} such)")
     matrices = {name: lists.pad(values) for name, values in columns.items()}
     return Scores(
         matrices.pop("score"),
@@ -166,7 +152,7 @@ def read_table(file: File) -> Scores:
         negative=labels == 0,
         candidate_index=lists.candidate_index,
         names=lists.names,
-        logq=torch.from_numpy(logq) if "logq" in table.names else None,
+        logq=logq,
         **matrices,
     )
 
@@ -174,32 +160,22 @@ def read_table(file: File) -> Scores:
 def read_run(file: File, data: Any) -> Scores:
     """Read a TREC run and the judgements of its queries."""
     path, judgements = read_judgements(file.path, data)
-    rows = [(number, *fields) for number, fields in enumerate(tables.read_fields(file.path, RUN))]
     order = {query: number for number, query in enumerate(judgements)}  # two runs then have their queries in one order
-    rows = sorted((row for row in rows if row[1] in order), key=lambda row: order[row[1]])
+    rows = [fields for fields in tables.read_fields(file.path, RUN) if fields[0] in order]
     if not rows:
         raise InputError(f"none of its queries is judged in {path}")
-    numbers, queries, _, candidates, _, scores, _ = zip(*rows, strict=True)
-    line = [f"row {number}" for number in numbers].__getitem__
-    lists, pairs = Lists.read(queries, candidates, line), list(zip(queries, candidates, strict=True))
+    queries, _, candidates, _, scores, _ = zip(*sorted(rows, key=lambda row: order[row[0]]), strict=True)
+    lists, pairs = Lists.read(queries, candidates), list(zip(queries, candidates, strict=True))
     grade = lists.pad([judgements[query].get(candidate, 0) for query, candidate in pairs])
     is_padding = lists.pad(0, 1).bool()
     unjudged = lists.pad([candidate not in judgements[query] for query, candidate in pairs]).nonzero()
-    listed = set(pairs)
-    unlisted = [
-        [grade for candidate, grade in judgements[query].items() if grade > 0 and (query, candidate) not in listed]
-        for query in lists.names[0]
-    ]
+    for query, candidate in pairs:
+        judgements[query].pop(candidate, None)
+    unlisted = [[grade for grade in judgements[query].values() if grade > 0] for query in lists.names[0]]
     width = max(1, *map(len, unlisted))
-    note = f"{len(lists.names[0])} queries of the run are judged in {path}"
-    if absent := len(judgements) - len(lists.names[0]):
-        note += f"; {absent} judged queries are not in the run"
-    notes = [NO_BATCHES, note]
-    if same := sum(query == candidate for query, candidate in pairs):
-        note = "queries rank a document with their own id, which counts like any other, as in trec_eval; BEIR and MTEB"
-        notes.append(f"{same} of {len(lists.names[0])} {note} remove it")
+    note = f"{len(lists.names[0])} of {len(judgements)} queries judged in {path} are in the run"
     return Scores(
-        lists.pad(read_numbers(line, "score", scores)),
+        lists.pad(read_numbers("row {} of the judged queries".format, "score", scores)),
         (grade > 0) & ~is_padding,
         negative=(grade <= 0) & ~is_padding,
         grade=grade.clamp(min=0),
@@ -207,7 +183,7 @@ def read_run(file: File, data: Any) -> Scores:
         marks={"unjudged": unjudged} if len(unjudged) else None,
         candidate_index=lists.candidate_index,
         names=lists.names,
-        notes=tuple(notes),
+        notes=(NO_BATCHES, note),
     )
 
 
@@ -215,10 +191,9 @@ def read_judgements(run: Path, data: Any) -> tuple[Path, dict[str, dict[str, flo
     """Return the path of the judgements, and the grades by query and candidate."""
     path = run.parent if data is None else Path(data)
     if path.is_dir():
-        files = [path / name for name in JUDGEMENTS if (path / name).is_file()]
-        if not files:
-            raise InputError(f"{run} is a TREC run without judgements: {path} has no qrels.txt; add --data QRELS")
-        path = files[0]
+        path = next((path / name for name in JUDGEMENTS if (path / name).is_file()), path / "qrels.txt")
+    if not path.is_file():
+        raise InputError(f"{run} is a TREC run without judgements: there is no {path}; add --data QRELS")
     if tuple(first_fields(path)) == BEIR:
         rows = list(tables.read_fields(path, BEIR, header=1))
     else:
