@@ -35,27 +35,21 @@ class Preparation:
             preparation = cls(**defaults | values)
             preparation([np.zeros((3, 8, 8), np.uint8)])
         except (TypeError, ValueError, RuntimeError, AttributeError, KeyError) as error:
-            raise InputError(
-                f"images: {dict(settings)} ({str(error)[:80]}), expected resize: pixels or [height, width], crop: "
-                "[height, width], mean and std of three channels, resampling: bilinear or bicubic"
-            ) from None
+            expected = "resize, crop, mean, std of three channels, resampling: bilinear or bicubic"
+            raise InputError(f"images: {dict(settings)} ({str(error)[:80]}), expected {expected}") from None
         return preparation
 
     def __call__(self, images: Sequence[Any]) -> Tensor:
         """Prepare N images (1 or 3, height, width) uint8 as one batch (N, channels, height, width) float32."""
         prepared = [self.prepare(torch.as_tensor(image)) for image in images]
-        sizes = list(dict.fromkeys(f"{image.shape[1]} x {image.shape[2]}" for image in prepared))
-        if len(sizes) > 1:
-            raise InputError(f"images: {sizes[0]} and {sizes[1]} pixels in one batch, expected one size; name a crop")
+        if len(sizes := {tuple(image.shape[1:]) for image in prepared}) > 1:
+            raise InputError(f"images: sizes {sorted(sizes)} in one batch, expected one; name a crop")
         return torch.stack(prepared)
 
     def prepare(self, image: Tensor) -> Tensor:
         """Resize, crop and normalise one image; a grey channel is repeated."""
         if image.ndim != 3 or image.shape[0] not in {1, 3} or image.dtype != torch.uint8:
-            raise InputError(
-                f"image {tuple(image.shape)} {str(image.dtype).removeprefix('torch.')}: expected (3, height, width) or "
-                "(1, height, width) uint8, 0 to 255"
-            )
+            raise InputError(f"image {tuple(image.shape)} {image.dtype}, expected (3, height, width) or (1, ...) uint8")
         image = image.expand(len(self.mean), -1, -1) if image.shape[0] == 1 else image
         (height, width), size = image.shape[1:], self.resize
         if isinstance(size, int):  # of the shorter side; the longer one is rounded down
@@ -66,18 +60,14 @@ class Preparation:
             resampling = Image.Resampling[self.resampling.upper()]
             planes = [Image.fromarray(plane.contiguous().numpy()).resize(size[::-1], resampling) for plane in image]
             image = torch.from_numpy(np.stack([np.array(plane) for plane in planes]))
-        image = image if self.crop is None else crop_centre(image, self.crop)
+        if self.crop is not None:
+            edges: list[int] = []  # left, right, top, bottom; a negative edge is cropped, a positive one padded
+            for target, length in zip(self.crop[::-1], image.shape[:0:-1], strict=True):
+                begin = -round((length - target) / 2) if length > target else (target - length) // 2
+                edges += [begin, target - length - begin]
+            image = pad(image, edges)
         mean, std = (torch.tensor(numbers, dtype=torch.float32).view(-1, 1, 1) for numbers in (self.mean, self.std))
         return (image.float() / 255 - mean) / std
-
-
-def crop_centre(image: Tensor, size: tuple[int, int]) -> Tensor:
-    """Crop the centre, half a pixel rounded to the even one; a smaller image is padded with zeros."""
-    edges: list[int] = []
-    for target, length in zip(size[::-1], image.shape[:0:-1], strict=True):
-        begin = -round((length - target) / 2) if length > target else (target - length) // 2
-        edges += [begin, target - length - begin]
-    return pad(image, edges)  # a negative edge is cropped
 
 
 class ImageEncoder(nn.Module):
