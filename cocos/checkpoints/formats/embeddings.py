@@ -102,7 +102,8 @@ def as_tensor(file: File, name: str, value: Any) -> Any:
         return value
     if isinstance(value, np.ndarray):
         value = value.astype(value.dtype.newbyteorder("="), copy=False)
-    return annotations.as_tensor(f"{file.path}, {name}", value, "an array of numbers of up to 64 bits")
+    dtype = getattr(value, "dtype", type(value).__name__)
+    return annotations.as_tensor(f"{file.path}, {name} of dtype {dtype}", value, "numbers of up to 64 bits")
 
 
 def load(file: File, data=None) -> Checkpoint:
