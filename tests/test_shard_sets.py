@@ -149,12 +149,12 @@ def one_side(folder):
 @pytest.mark.parametrize(
     ("damage", "said"),
     [
-        (remove, "query: 1 is missing"),
+        (remove, "query: number 2, expected 1"),
         (shorten, "candidate_00002.npy: cannot be read"),
         (wider, "query_00001.npy: query is float16 (23, 9), and float16 (7, 8) in query_00000.npy"),
         (other_dtype, "query_00001.npy: query is float32"),
         (objects, "query_00001.npy: cannot be read"),
-        (doubled, "query: 1 occurs twice"),
+        (doubled, "query: number 1, expected 2"),
         (one_side, "none of candidate"),
     ],
 )

@@ -3,6 +3,7 @@
 Names and headers are read first. Rows are then read by their numbers from memory maps (`embeddings/stored.py`).
 """
 
+import itertools
 import logging
 import math
 import re
@@ -26,12 +27,10 @@ from cocos.embeddings.matrices import check_dims
 from cocos.embeddings.stored import Stored
 
 # Names of arrays in shards -> names here.
-MATRICES = {name: name for name in ("query", "candidate", "embeddings")}
+MATRICES = {"query": "query", "candidate": "candidate", "embeddings": "embeddings"}
 MATRICES |= {"img_emb": "query", "text_emb": "candidate", "embedding": "embeddings"}
-VALUES = {name: name for name in ("query_group", "candidate_group", "labels", "logq", "query_logq")} | {
-    "label": "labels"
-}
-ARRAYS = MATRICES | VALUES
+ARRAYS = MATRICES | {"label": "labels"}
+ARRAYS |= {name: name for name in ("query_group", "candidate_group", "labels", "logq", "query_logq")}
 # name and number of shards: query_00003.npy, part-3-of-8.safetensors
 SHARD_FILE = re.compile(r"(.*?)[-_.]?(\d{1,12})(?:-of-\d{1,12})?\.(npy|npz|safetensors|parquet)")
 # Words before the number of a checkpoint, which is a set by itself.
@@ -76,23 +75,19 @@ class ShardRows:
         """Read rows by their numbers, in ascending order: (n, width)."""
         rows = index.numpy()
         edges = np.searchsorted(rows, self.begins)
-        parts = [
-            self.as_tensor(shard.take(rows[start:stop] - begin))
-            for shard, begin, start, stop in zip(self.shards, self.begins, edges, edges[1:], strict=False)
-            if start < stop
-        ]
-        return torch.cat(parts)
+        parts = zip(self.shards, self.begins, edges, edges[1:], strict=False)
+        return torch.cat([self.take(shard, rows[i:j] - begin) for shard, begin, i, j in parts if i < j])
 
     def read_all(self) -> Tensor:
         """Read the rows of all shards into memory."""
         matrix = torch.empty(self.shape, dtype=self.dtype)
         for shard, begin in zip(self.shards, self.begins, strict=False):
-            matrix[begin : begin + shard.shape[0]] = self.as_tensor(shard.take(slice(None)))
+            matrix[begin : begin + shard.shape[0]] = self.take(shard, slice(None))
         return matrix
 
-    def as_tensor(self, values: np.ndarray) -> Tensor:
-        """Return the dimensions of rows that are kept."""
-        rows = torch.from_numpy(values)
+    def take(self, shard: StoredArray, index: np.ndarray | slice) -> Tensor:
+        """Read rows of a shard, with the dimensions that are kept."""
+        rows = torch.from_numpy(shard.take(index))
         rows = rows.view(torch.bfloat16) if self.dtype == torch.bfloat16 else rows
         return rows if self.dims is None else rows[:, : self.dims].contiguous()
 
@@ -109,12 +104,12 @@ def find_files(folder: File) -> dict[str, list[tuple[int, str]]]:
                 sequences.setdefault(f"{match[1]}*.{kind}", []).append((int(match[2]), name))
     if sequences.keys() & MATRICES.keys():
         return {name: sorted(files) for name, files in sequences.items() if name in ARRAYS}
-    if len(sequences) == 1 and len(files := next(iter(sequences.values()))) > 1:
-        for _, name in files:
+    for sequence, files in sequences.items() if len(sequences) == 1 else ():
+        for _, name in sorted(files) if len(files) > 1 else ():
             with suppress(InputError):  # a damaged shard is named when the set is read
                 arrays = {ARRAYS.get(array) for array in read_headers(folder.path / name)}
                 is_set = {"query", "candidate"} <= arrays or {"embeddings", "labels"} <= arrays
-                return {name: sorted(files) for name, files in sequences.items()} if is_set else {}
+                return {sequence: sorted(files)} if is_set else {}
     return {}
 
 
@@ -127,12 +122,9 @@ def read_shards(folder: File) -> dict[str, list[StoredArray]]:
     """Return the shards of each array, by its name here, in order; refuse shards that are missing or do not fit."""
     arrays: dict[str, list[StoredArray]] = {}
     for sequence, files in find_files(folder).items():
-        numbers = [number for number, _ in files]
-        expected = list(range(min(numbers[0], 1), numbers[-1] + 1))
-        if numbers != expected:
-            wrong = min(set(expected) - set(numbers), default=max(numbers, key=numbers.count))
-            problem = "occurs twice" if wrong in numbers else "is missing"
-            raise InputError(f"{folder.path}: shards of {sequence}: {wrong} {problem}, expected each once")
+        for (number, _), expected in zip(files, itertools.count(min(files[0][0], 1)), strict=False):
+            if number != expected:
+                raise InputError(f"{folder.path}: shards of {sequence}: number {number}, expected {expected}")
         for _, name in files:
             headers = read_headers(folder.path / name)
             headers = {sequence: headers[""]} if "" in headers else headers
@@ -144,8 +136,6 @@ def read_shards(folder: File) -> dict[str, list[StoredArray]]:
             if len(shard.shape) != 1 + is_matrix or shard.shape[1:] != first.shape[1:] or shard.dtype != first.dtype:
                 size = f"{shard.dtype} {shard.shape}, and {first.dtype} {first.shape} in {first.path.name}"
                 raise InputError(f"{shard.path}: {role} is {size}; expected one dtype and width")
-            if shard.layout is None and shard.path.suffix != ".parquet":
-                raise InputError(f"{shard.path}: {role} is compressed, expected numpy.savez of numbers")
         if is_matrix and first.dtype not in FLOATS:
             raise InputError(f"{first.path}: {role} is {first.dtype}, expected floats; parquet: fixed-size lists")
     missing = {"embeddings", "labels"} if "embeddings" in arrays else {"query", "candidate"}
@@ -175,11 +165,9 @@ def load(file: File, data=None) -> Checkpoint:
         return values
 
     def embed(*_: Any) -> Embeddings:
-        # In float32 at least, in which they are counted.
-        size = sum(math.prod(side.shape) * max(4, side.dtype.itemsize) for side in rows.values())
-        memory = machine.memory()
+        size = sum(math.prod(side.shape) * max(4, side.dtype.itemsize) for side in rows.values())  # float32 at least
         advice = "--batches N reads the rows of these batches only, and evaluate --queries N one section at a time"
-        if memory is not None and size > memory:
+        if (memory := machine.memory()) is not None and size > memory:
             sizes = f"{size / 2**30:.1f} GiB of memory, available {memory / 2**30:.1f}"
             raise InputError(f"{path}: all rows take {sizes}; {advice}")
         if is_large:
