@@ -1,7 +1,6 @@
 """Frozen checkpoints and files of embeddings: open or inspect them. No code in a file is executed."""
 
 import logging
-import shlex
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,7 +9,7 @@ import torch
 
 from cocos import data as training_data
 from cocos.base.errors import InputError, prefixed
-from cocos.checkpoints import formats, runs, user_model
+from cocos.checkpoints import formats, user_model
 from cocos.checkpoints.checkpoint import EXAMPLE, EXAMPLE_FILE, Checkpoint, one_sentence
 from cocos.checkpoints.files import DATA_KINDS, File, describe, plain
 from cocos.checkpoints.formats import embeddings
@@ -87,7 +86,9 @@ def open_format(path: Path, data: Any) -> Checkpoint:
     with one_sentence(path, "is a damaged file"):
         module = formats.find(file)
         if module is None:
-            raise InputError(explain_unknown(file))
+            kind = training_data.sniff(path) if file.kind in DATA_KINDS else None
+            problem = f"{path}: contains training data ({kind}) but no model. Add --model CHECKPOINT"
+            raise InputError(problem if kind else describe(file))
         checkpoint = module.load(file, data_path)
         checkpoint = replace(checkpoint, contents=plain(checkpoint.contents))
     if data is None or checkpoint.format == "scores":  # the judgements of a run
@@ -100,16 +101,6 @@ def open_format(path: Path, data: Any) -> Checkpoint:
         training = find_data(data)
         checkpoint = replace(checkpoint, training=training, splits=training.splits)
     return checkpoint
-
-
-def explain_unknown(file: File) -> str:
-    """Return the message for a file without a known format: training data, a run, or anything else."""
-    name = shlex.quote(str(file.path))
-    if file.kind in DATA_KINDS and (kind := training_data.sniff(file.path)):
-        return f"{file.path}: contains training data ({kind}) but no model. Add --model CHECKPOINT"
-    if file.kind == "folder" and runs.is_run(file.path):
-        return f"{file.path} is the folder of a run; name a checkpoint in it: cocos inspect {name} lists them"
-    return describe(file)
 
 
 def distractors(path) -> Checkpoint | Embeddings:

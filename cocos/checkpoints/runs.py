@@ -20,6 +20,7 @@ EPOCH = re.compile(r"epochs?[=_-]?(\d+)", re.IGNORECASE)
 # Skips decimals, metrics and versions: only 12 matches in Proxy_12_0.812Recall@1_v2.
 INTEGER = re.compile(r"(?<!\d\.)(?<![\d@vV])(\d+)(?!\.?\d)")
 MAX_STEP_DIGITS = 15  # longer numbers are timestamps or hashes
+NO_ORDER = "no ascending numbers in the names: steps are 0, 1, 2, ..."
 
 
 def labelled_digits(part: str) -> list[str]:
@@ -105,9 +106,3 @@ def common_steps(runs: Sequence[dict[Path, int | None]]) -> list[int] | None:
     if any(None in run or run != sorted(set(run)) or run != steps[0] for run in steps):
         return None
     return steps[0]
-
-
-def explain_order(run: dict[Path, int | None]) -> str:
-    """Return a note on the order of a run without `common_steps`."""
-    first, *_, last = (path.name for path in (*run, *run))
-    return f"no ascending numbers in the names: steps are 0 ({first}) to {len(run) - 1} ({last})"

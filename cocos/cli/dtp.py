@@ -21,7 +21,7 @@ def plot_dtp(context: typer.Context, files: Sequence[Path]) -> None:
     first = next(iter(steps_by_run.values()))
     steps = cocos.checkpoints.runs.common_steps(list(steps_by_run.values()))
     if steps is None:
-        options.add_notes(context, f"note: {cocos.checkpoints.runs.explain_order(first)}")
+        options.add_notes(context, f"note: {cocos.checkpoints.runs.NO_ORDER}")
     else:
         options.add_notes(context, f"note: steps {', '.join(map(str, steps))}: numbers in the file names")
     alpha: dict[str, Any] = {}

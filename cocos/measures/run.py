@@ -220,7 +220,7 @@ def find_checkpoints(paths: Sequence[Path], steps_given: bool = False) -> tuple[
         run = {path: step for path, step in run.items() if step is not None}
     steps = training_runs.common_steps([run])
     if steps is None and not steps_given:
-        notes.append(training_runs.explain_order(run))
+        notes.append(training_runs.NO_ORDER)
     return dict(zip(run, steps or range(len(run)), strict=True)), notes
 
 

@@ -1,7 +1,6 @@
 """Folders of sentence-transformers and transformers: text encoders, CLIP and SigLIP, built by these libraries."""
 
 import math
-import os
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,11 +9,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import normalize
 
-from cocos.base.errors import InputError, UnsafeFile
+from cocos.base.errors import UnsafeFile
 from cocos.checkpoints import model_card
-from cocos.checkpoints.checkpoint import Checkpoint
+from cocos.checkpoints.checkpoint import Checkpoint, one_sentence
 from cocos.checkpoints.files import File
-from cocos.checkpoints.formats.libraries import building, check_folder, import_library
+from cocos.checkpoints.formats.libraries import check_folder, import_library
 from cocos.checkpoints.recorded import Recorded
 
 TEXT_LENGTHS = {"clip": 77, "siglip": 64}  # of models with two towers, by their `model_type`
@@ -79,10 +78,8 @@ def pillow_images(items: Sequence[Any]) -> list:
 
 
 def sniff(file: File) -> bool:
-    """Recognise a folder with `modules.json`, an adapter, or the `model_type` of a model in `config.json`."""
-    if file.kind != "folder":
-        return False
-    return "modules.json" in file or "adapter_config.json" in file or bool(read_type(file))
+    """Recognise a folder with `modules.json`, or the `model_type` of a model in `config.json`."""
+    return file.kind == "folder" and ("modules.json" in file or bool(read_type(file)))
 
 
 def read_type(folder: File) -> str:
@@ -93,46 +90,32 @@ def read_type(folder: File) -> str:
 
 def load(file: File, data: Any = None) -> Checkpoint:
     """Read a folder; its library builds the model when it encodes."""
-    if "adapter_config.json" in file and "config.json" not in file:
-        raise InputError(
-            f"{file.path} is a PEFT adapter without its model; merge them: "
-            "PeftModel.from_pretrained(BASE, FOLDER).merge_and_unload().save_pretrained(NEW)"
-        )
     weight_files, kind, is_pipeline = check_folder(file), read_type(file), "modules.json" in file
     if not is_pipeline and kind in TEXT_LENGTHS:
         options = {"settings": read_learned(file, weight_files, kind), "encoder": lambda: build_paired(file, kind)}
         return Checkpoint(file.path, file.sha256, "huggingface", {"towers": kind}, **options)
     settings = model_card.read_folder(file.path)
-    notes, contents = list(settings.notes), {"text tower": kind}
+    notes, contents = settings.notes, {"text tower": kind}
     if is_pipeline:
         contents["modules"] = ", ".join(check_modules(file))
-        note = "no recorded loss; pairs are trained at temperature 0.05 by default: -p temperature=0.05"
-        notes += [note] if settings.loss is None else []
     else:
-        notes.append("its folder does not define the pooling: the mean of the tokens is taken and not normalised")
+        notes += ("its folder does not define the pooling: the mean of the tokens is taken and not normalised",)
 
     def build() -> nn.Module:
         import_transformers()
         library = import_library("sentence_transformers", "text")
-        os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")  # its threads and forks do not mix
-        with building(file, "sentence-transformers"):
+        with one_sentence(file.path, "cannot be built by sentence-transformers"):
             return TextEncoder(library.SentenceTransformer(str(file.path), device="cpu", local_files_only=True).float())
 
-    format, notes = (
-        "sentence_transformers" if is_pipeline else "huggingface",
-        [f"{file.path}: {note}" for note in notes],
-    )
-    options = {"encoder": build, "settings": settings, "notes": tuple(notes)}
-    return Checkpoint(file.path, file.sha256, format, contents, **options)
+    options = {"encoder": build, "settings": settings, "notes": tuple(f"{file.path}: {note}" for note in notes)}
+    format_name = "sentence_transformers" if is_pipeline else "huggingface"
+    return Checkpoint(file.path, file.sha256, format_name, contents, **options)
 
 
 def check_modules(folder: File) -> list[str]:
     """Return the names of the modules; refuse classes and activations of other packages as unsafe."""
-    modules = folder.json("modules.json")
-    if not isinstance(modules, list) or not all(isinstance(module, dict) for module in modules):
-        raise InputError(f"{folder.path / 'modules.json'}: expected a list of modules")
     names = []
-    for module in modules:
+    for module in folder.json("modules.json"):
         kind, place = str(module.get("type")), str(module.get("path") or "").strip("/")
         if not kind.startswith("sentence_transformers."):
             raise UnsafeFile(f"{folder.path / 'modules.json'}: module {kind[:99]}, expected sentence_transformers")
@@ -159,16 +142,16 @@ def read_learned(folder: File, weight_files: list[str], kind: str) -> Recorded:
     weights = {name: tensor for file in weight_files for name, tensor in folder.file(file).content.items()}
     if "logit_scale" in weights:
         scale = math.exp(float(weights["logit_scale"]))
-        bias = {"bias": float(weights["logit_bias"])} if "logit_bias" in weights else {}
-        parameters = {"ntxent": {"temperature": 1 / scale}}
-        parameters |= {"siglip": {"scale": scale} | bias} if kind == "siglip" else {}
+        parameters["ntxent"] = {"temperature": 1 / scale}
+        if "logit_bias" in weights:
+            parameters["siglip"] = {"scale": scale, "bias": float(weights["logit_bias"])}
     return Recorded(loss, parameters)
 
 
 def build_paired(file: File, kind: str) -> nn.Module:
     """Build CLIP or SigLIP; images are prepared with Pillow, without a file as by default."""
     library, local = import_transformers(), {"local_files_only": True}
-    with building(file, "transformers"):
+    with one_sentence(file.path, "cannot be built by transformers"):
         model = library.AutoModel.from_pretrained(str(file.path), **local).float()
         has_tokenizer = any(name in file for name in TOKENIZERS)
         tokenizer = library.AutoTokenizer.from_pretrained(str(file.path), **local) if has_tokenizer else None

@@ -1,9 +1,7 @@
-"""Checks of a model folder before a library builds its model: code and pickles in the folder are refused."""
+"""Folders of models that a library builds: code and pickles in them are refused before."""
 
 import importlib
 import json
-from collections.abc import Generator
-from contextlib import contextmanager
 from typing import Any
 
 from cocos.base.errors import InputError, UnsafeFile
@@ -20,8 +18,7 @@ def import_library(name: str, extra: str) -> Any:
     try:
         return importlib.import_module(name)
     except Exception as error:  # a broken installation raises anything
-        reason = " ".join(str(error).split())[:120]
-        problem = f"{name} builds this model and cannot be imported ({reason})"
+        problem = f"{name} builds this model and cannot be imported ({str(error)[:120]})"
         raise InputError(f"{problem}: pip install 'cocos-metric[{extra}]'") from None
 
 
@@ -41,15 +38,3 @@ def check_folder(folder: File) -> list[str]:
         if name.endswith(".bin"):
             folder.file(name).content  # noqa: B018
     return names
-
-
-@contextmanager
-def building(folder: File, library: str) -> Generator[None]:
-    """Turn the exceptions of a library that builds a model into one sentence."""
-    try:
-        yield
-    except InputError:
-        raise
-    except Exception as error:  # libraries raise almost anything for a folder that they do not fit
-        reason = " ".join(str(error).split())[:200]
-        raise InputError(f"{folder.path}: {library} cannot build it ({type(error).__name__}: {reason})") from None

@@ -16,9 +16,8 @@ from torch.nn.functional import normalize
 from cocos import data as training_data
 from cocos import losses
 from cocos.base.errors import InputError
-from cocos.checkpoints.checkpoint import Checkpoint
+from cocos.checkpoints.checkpoint import Checkpoint, one_sentence
 from cocos.checkpoints.files import File, plain
-from cocos.checkpoints.formats.libraries import building
 from cocos.checkpoints.formats.networks import fill
 from cocos.checkpoints.recorded import Recorded
 
@@ -92,7 +91,7 @@ def load(file: File, data: Any = None) -> Checkpoint:
     losses.load(losses.find_file(loss), parameters)
 
     def build() -> nn.Module:
-        with building(file, "small_towers"):
+        with one_sentence(file.path, "cannot be built as small_towers"):
             return fill(SmallTowers(**encoder["arguments"]), file.record["state"])
 
     if data is None:

@@ -9,10 +9,10 @@ from torch import Tensor, nn
 
 from cocos.base.errors import InputError
 from cocos.checkpoints import recorded
-from cocos.checkpoints.checkpoint import Checkpoint
+from cocos.checkpoints.checkpoint import Checkpoint, one_sentence
 from cocos.checkpoints.files import File
 from cocos.checkpoints.formats.huggingface import pillow_images
-from cocos.checkpoints.formats.libraries import building, check_folder, import_library
+from cocos.checkpoints.formats.libraries import check_folder, import_library
 
 CONFIG = "open_clip_config.json"
 
@@ -49,7 +49,7 @@ def load(file: File, data: Any = None) -> Checkpoint:
 
     def build() -> nn.Module:
         library = import_library("open_clip", "vision")
-        with building(file, "open_clip"):
+        with one_sentence(file.path, "cannot be built by open_clip"):
             folder = f"local-dir:{file.path}"
             model, transform = library.create_model_from_pretrained(folder, device="cpu", weights_only=True)
             return OpenClipEncoder(model.float(), transform, library.get_tokenizer(folder))

@@ -6,9 +6,9 @@ from typing import Any
 from torch import Tensor, nn
 
 from cocos.base.errors import InputError
-from cocos.checkpoints.checkpoint import Checkpoint
+from cocos.checkpoints.checkpoint import Checkpoint, one_sentence
 from cocos.checkpoints.files import File
-from cocos.checkpoints.formats.libraries import building, check_folder, import_library
+from cocos.checkpoints.formats.libraries import check_folder, import_library
 from cocos.checkpoints.formats.networks import fill
 from cocos.checkpoints.pictures import ImageEncoder, Preparation
 
@@ -56,7 +56,7 @@ def load(file: File, data: Any = None) -> Checkpoint:
         library = import_library("timm", "vision")
         if not ARCHITECTURE.fullmatch(name) or not library.is_model(name):
             raise InputError(f"{file.path}: architecture {config['architecture']!r}, unknown to timm")
-        with building(file, "timm"):
+        with one_sentence(file.path, "cannot be built by timm"):
             network = library.create_model(name, pretrained=False, num_classes=0)
         return TimmEncoder(fill(network, state), preparation)
 
