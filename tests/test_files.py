@@ -68,17 +68,17 @@ def labels(*values):
 EYE = {"query": np.eye(2), "candidate": np.eye(2)}
 # Name -> content of the file, its kind, and whether it is refused as unsafe.
 UNUSABLE = {
-    "empty": (b"", "empty", False),
+    "empty": (b"", "text", False),
     "text": (b"<html>404 Not Found</html>\n", "text", False),
     "caption table": (b"caption,image\na dog,1.jpg\n", "text", False),
     "noise": (bytes(range(256)), "unknown", False),
     "gzip": (b"\x1f\x8b\x08rest", "gzip", False),
     "hdf5": (b"\x89HDF\r\n\x1a\n", "netcdf", False),
-    "zip": (archive("a.txt"), "zip", False),
-    "cut zip": (saved(tensors(), 0, -60), "zip", False),
+    "zip": (archive("a.txt"), "torch", False),
+    "cut zip": (saved(tensors(), 0, -60), "torch", False),
     "cut legacy": (saved(tensors(), 0, -60, _use_new_zipfile_serialization=False), "torch", False),
-    "torchscript": (archive("m/data.pkl", "m/constants.pkl"), "torchscript", False),
-    "torch.export": (archive("m/archive_format", "m/models/model.json"), "torchscript", False),
+    "torchscript": (archive("m/data.pkl", "m/constants.pkl"), "torch", False),
+    "torch.export": (archive("m/archive_format", "m/models/model.json"), "torch", False),
     "protocol 4": (archive("m/data.pkl", "m/version"), "torch", False),
     "plain pickle": (pickle.dumps({"a": np.ones(2)}), "pickle", True),
     "pickled class": (pickle.dumps(Settings()), "pickle", True),

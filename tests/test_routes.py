@@ -199,11 +199,11 @@ def test_a_model_is_a_checkpoint_and_the_file_its_data(folder):
         (["w.pt", "--model", "my.py:undefined", "--data", "my.py:load"], "NaN or infinity in rows 0"),
         (["w.pt", "--model", "my.py:words", "--data", "my.py:load"], "returned list, expected vectors, (n, D)"),
         (["w.pt", "--model", "my.py:wider", "--data", "my.py:load"], "(6, 3) for the candidate side"),
-        (["w.pt", "--model", "my.py:one_sided", "--data", "my.py:load"], "NoneType for candidate"),
+        (["w.pt", "--model", "my.py:one_sided", "--data", "my.py:load"], "dict, expected a function"),
         (["w.pt", "--model", "my.py:raises", "--data", "my.py:load"], "KeyError: 'weight'"),
         (
             ["w.pt", "--model", "my.py:number", "--data", "my.py:load"],
-            "int for query, expected a function",
+            "int, expected a function",
         ),
         (["e.npz", "--data", "my.py:load"], "data my.py:load: e.npz (embeddings) has no encoder"),
         (["features"], "features: contains training data (precomputed) but no model. Add --model"),
@@ -235,4 +235,4 @@ def test_labels_are_counted_against_the_proxies_of_a_checkpoint():
     (note,) = found.notes
     assert "class k of the data is matched" in note
     alone = replace(made, proxies=torch.eye(4)[:1], proxy_labels=None).embed(device="cpu")
-    assert alone.directions == ("s2s",) and "1 classes of the data have none" in alone.notes[0]
+    assert alone.directions == ("s2s",) and "1 classes without one" in alone.notes[0]

@@ -147,13 +147,13 @@ class Checkpoint:
         if number & (recorded.keys() | user_parameters.keys()):
             implied = {key: value for key, value in implied.items() if key not in number}
         loss = losses.load(name, implied | recorded | user_parameters)
+        sources = dict.fromkeys(implied, f"default of {alias}")
+        sources |= dict.fromkeys(recorded, f"recorded in {self.settings.source}") | dict.fromkeys(
+            user_parameters, "given"
+        )
         texts = []
         for key, value in loss.parameters.items():
-            source = f"default of {alias}" if key in implied else "default"
-            if key in recorded:
-                source = f"recorded in {self.settings.source}"
-            if key in user_parameters:
-                source = "given"
+            source = sources.get(key, "default")
             texts.append(f"{key} {','.join(map(str, value)) if isinstance(value, tuple) else value} ({source})")
         if name in losses.names() and name != alias.strip().lower().replace("-", "_"):
             return loss, f"asked for as {alias}: {', '.join(texts) or 'no parameters'}"

@@ -2,7 +2,7 @@
 
 An encoder is a module with `kinds`, the kinds of rows that it reads (`cocos.data.training_set.KINDS`), and
 `encode(items, kind, side)`, which returns (n, D) for n rows of one side, `query` or `candidate`, normalised exactly as
-in training. Optional: `items_at_once`, its largest batch; `pads`, whether texts are padded; `name`, for messages.
+in training. Optional: `items_at_once`, its largest batch; `name`, for messages.
 """
 
 from collections.abc import Callable, Mapping
@@ -43,8 +43,8 @@ def embed(
 ) -> Embeddings:
     """Encode a training set, with the names, pictures and hard negatives of its rows; `progress(done, total)`.
 
-    `proxies` (P, D) of classes `proxy_labels` (P,) are the candidates of a labelled set, unless it has its own. If they
-    do not fit its rows and classes, the samples are compared with each other, with a note.
+    `proxies` (P, D) of classes `proxy_labels` (P,) are the candidates of a labelled set, unless it has its own or they
+    do not fit its rows and classes.
     """
     sides = (training.query,) if training.candidate is None else training.sides
     if not all(map(len, sides)):
@@ -69,12 +69,10 @@ def embed(
         numbers = torch.arange(len(proxies)) if proxy_labels is None else proxy_labels.cpu()
         missing = int((~torch.isin(classes.unique(), numbers)).sum())
         if missing or query.shape[1] != proxies.shape[1]:
-            widths = f"they have {proxies.shape[1]} dimensions, the samples {query.shape[1]}"
-            note = f"{missing} classes of the data have none, as in data of another split; {widths}"
-            notes, proxies = (*notes, f"{len(proxies)} proxies of the checkpoint are not used: {note}"), None
+            fit = f"{missing} classes without one, {proxies.shape[1]} dimensions of {query.shape[1]}"
+            notes, proxies = (*notes, f"proxies of the checkpoint are not used: {fit}"), None
         else:
-            note = "class k of the data is matched with class k of the checkpoint's proxies"
-            notes = (*notes, f"{note}; folders of classes are numbered by name")
+            notes = (*notes, "class k of the data is matched with class k of the checkpoint's proxies")
     if proxies is None:
         return Embeddings.labelled(query, classes, **shown, notes=notes)
     shown = {name: (values, None) for name, values in shown.items()}
@@ -85,29 +83,24 @@ def embed(
 def encode_sides(
     model: Any, sides: tuple[Side, ...], total: int, progress: Callable[[int, int], None] | None
 ) -> Tensor:
-    """Encode the rows of the sides in batches, (total, D) float32 on the CPU; texts in order of length."""
+    """Encode the rows of the sides in batches, (total, D) float32 on the CPU."""
     name, rows, done = getattr(model, "name", type(model).__name__), torch.empty(0), 0
     for side, role in zip(sides, SIDES, strict=False):
         if side.kind not in model.kinds:
             raise InputError(f"{name} reads {' and '.join(model.kinds)}, and the data have {side.kind}")
-        start, order = done, list(range(len(side)))
-        if side.kind == "text" and getattr(model, "pads", False):
-            order.sort(key=lambda row: -len(side.items[row]))  # the longest first: memory fails early
         images = side.kind == "image" and not isinstance(side.items, Tensor | np.ndarray)
         size = min(ITEMS_AT_ONCE, getattr(model, "items_at_once", IMAGES_AT_ONCE if images else ITEMS_AT_ONCE))
         for first in range(0, len(side), size):
-            batch = order[first : first + size]
-            ordered = batch == list(range(first, first + len(batch)))
-            items = side.items[first : first + len(batch)] if ordered else [side.items[row] for row in batch]
+            items = side.items[first : first + size]
             vectors = model.encode(list(items) if side.kind == "text" else items, side.kind, role)
             if not done:
                 rows = torch.empty(total, *vectors.shape[1:], dtype=torch.float32)
-            shape = len(batch), *rows.shape[1:]
+            shape = len(items), *rows.shape[1:]
             if not vectors.is_floating_point() or tuple(vectors.shape) != shape or rows.ndim != 2:
                 result = f"{vectors.dtype} {tuple(vectors.shape)}"
-                raise InputError(f"{name} returned {result} for the {role} side, expected floats ({len(batch)}, D)")
-            rows[start + torch.tensor(batch)] = vectors.detach().to("cpu", torch.float32)
-            done += len(batch)
+                raise InputError(f"{name} returned {result} for the {role} side, expected floats ({len(items)}, D)")
+            rows[done : done + len(items)] = vectors.detach().to("cpu", torch.float32)
+            done += len(items)
             if progress:
                 progress(done, total)
     return rows
@@ -153,7 +146,7 @@ def user_encoder(encoder: Any, name: str) -> nn.Module:
     if isinstance(encoder, nn.Module) and hasattr(encoder, "kinds") and callable(getattr(encoder, "encode", None)):
         return encoder
     functions = encoder if isinstance(encoder, Mapping) else dict.fromkeys(SIDES, encoder)
-    if wrong := [side for side in SIDES if not callable(functions.get(side))]:
-        value = type(functions.get(wrong[0])).__name__
-        raise InputError(f"{name}: {value} for {wrong[0]}, expected a function from rows to vectors, or one per side")
+    if not all(callable(functions.get(side)) for side in SIDES):
+        value = type(encoder).__name__
+        raise InputError(f"{name}: {value}, expected a function from rows to vectors, or one for query and candidate")
     return UserEncoder(name, functions)

@@ -44,7 +44,7 @@ RUNNERS = ("builtins", "__builtin__", "functools", "importlib", "nt", "operator"
 # Keys of the weights in training scripts, in the order of the search.
 KNOWN_KEYS = ("state_dict", "model", "model_state_dict", "net", "state_dict_backbone", "model_state", "network")
 # Beginnings of keys that contain the state of the training.
-NOT_OF_THE_MODEL = ("optimizer", "optim", "lr_scheduler", "scheduler", "loops", "callbacks", "amp", "scaler")
+NOT_OF_THE_MODEL = ("optim", "lr_sched", "scheduler", "loops", "callbacks", "amp", "scaler", "grad_scaler")
 # Prefixes of DataParallel, torch.compile, FSDP and activation checkpointing, anywhere in a name.
 WRAPPERS = re.compile(r"(?:^|(?<=\.))(module|_orig_mod|_fsdp_wrapped_module|_checkpoint_wrapped_module)\.")
 MAX_DEPTH = 4  # nested containers that are searched
@@ -54,16 +54,12 @@ EMBED_INSTEAD = (
     "candidate=...), or embeddings=..., labels=..., then `cocos count FILE`"
 )
 ADVICE = {
-    "empty": "is empty (0 bytes); copy it again",
-    "zip": "is a zip archive, but not of torch or numpy, or is damaged; unpack it, or copy it again",
-    "torchscript": "is a TorchScript or torch.export program, which runs code when loaded; save tensors instead: "
-    "torch.save(model.state_dict(), FILE)",
     "netcdf": "is an HDF5 file; open a result with cocos.results.open, and convert arrays: arrays = h5py.File(FILE); "
     "numpy.savez('embeddings.npz', embeddings=arrays['NAME'][:], labels=arrays['LABELS'][:])",
     "faiss": "is a FAISS index; convert it: index = faiss.read_index(FILE); numpy.savez('embeddings.npz', "
     "embeddings=index.reconstruct_n(0, index.ntotal), labels=...)",
     "gzip": "is compressed with gzip; unpack it first",
-    "text": "is a text file, not a checkpoint, vectors or scores (a failed download, a Git LFS pointer?)",
+    "text": "is empty or text, not a checkpoint, vectors or scores (a failed download, a Git LFS pointer?)",
     "unknown": "is not a torch, safetensors or npz file",
 }
 
@@ -136,14 +132,14 @@ class File:
         with open(self.path, "rb") as stream:
             head = stream.read(512)
         if head.startswith(b"PK"):
-            return archive_kind(self.path)
+            return "npz" if any(name.endswith(".npy") for name in members(self.path)) else "torch"
         if head[8:9] == b"{" and int.from_bytes(head[:8], "little") <= MAX_HEADER:
             return "safetensors"
         if head.startswith(b"\x80"):
             return "torch" if LEGACY_MAGIC in head[:32] else "pickle"
         is_text = all(byte >= 32 or byte in b"\t\n\r\f" for byte in head)
-        kind = "empty" if not head else "text" if is_text else "unknown"
-        return next((kind for magic, kind in MAGIC.items() if head.startswith(magic)), kind)
+        by_magic = (kind for magic, kind in MAGIC.items() if head.startswith(magic))
+        return next(by_magic, "text" if is_text else "unknown")
 
     @cached_property
     def content(self) -> Any:
@@ -178,8 +174,7 @@ class File:
     def arrays(self) -> tuple[str, ...]:
         """The names of the arrays in an npz file, or of the entries of a dictionary in another file."""
         if self.kind == "npz":
-            with zipfile.ZipFile(self.path) as archive:
-                return tuple(name.removesuffix(".npy") for name in archive.namelist())
+            return tuple(name.removesuffix(".npy") for name in members(self.path))
         return tuple(self.content) if isinstance(self.content, dict) else ()
 
     @cached_property
@@ -217,18 +212,13 @@ class File:
             raise InputError(f"{self.path / name}: not readable as JSON ({str(error)[:100]})") from None
 
 
-def archive_kind(path: Path) -> str:
-    """Return the kind of a zip archive."""
+def members(path: Path) -> list[str]:
+    """Return the names in a zip archive; empty if it is damaged."""
     try:
         with zipfile.ZipFile(path) as archive:
-            members = {name.split("/", 1)[-1] for name in archive.namelist()}
+            return archive.namelist()
     except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError):
-        return "zip"
-    if any(name.endswith(".npy") for name in members):
-        return "npz"
-    if {"constants.pkl", "archive_format"} & members:
-        return "torchscript"
-    return "torch" if "data.pkl" in members else "zip"
+        return []
 
 
 @contextmanager
@@ -242,7 +232,7 @@ def reading(file: File) -> Generator[None]:
         if isinstance(error, pickle.UnpicklingError) and "unsupported" in str(error).lower():
             raise UnsafeFile(explain_refusal(file.path, str(error))) from None
         reason = " ".join(str(error).split())[:100] or type(error).__name__
-        raise InputError(f"{file.path} is a damaged {file.kind} file ({reason}); copy it again") from None
+        raise InputError(f"{file.path} is damaged or not a {file.kind} file of tensors ({reason})") from None
 
 
 def explain_refusal(path: Path, error: str) -> str:

@@ -9,13 +9,11 @@ from typing import Any
 
 from cocos import data as training_data
 from cocos.base.errors import InputError, UnsafeFile
-from cocos.checkpoints import formats, model_card, recorded, runs
+from cocos.checkpoints import formats, recorded, runs
 from cocos.checkpoints.arrays import npz_headers
 from cocos.checkpoints.checkpoint import EXAMPLE, EXAMPLE_FILE, Checkpoint, one_sentence
 from cocos.checkpoints.files import DATA_KINDS, NOT_OF_THE_MODEL, TENSOR_KINDS, File, describe, plain, weight_files
 
-MISSING_MODEL, MISSING_DATA = "an encoder: --model file.py:build", "training data that it encodes: --data DATA"
-MISSING_SAMPLES = "samples and their encoder: class vectors alone are counted, each as a sample of its class"
 MAX_DEPTH = 8  # nested containers that are read
 
 
@@ -45,27 +43,22 @@ def inspect(path: Path | str, data: Path | str | None = None) -> dict:
 
 def describe_checkpoint(file: File, module: ModuleType | None, path: Path, data) -> dict:
     """Describe a file of a format, or the tensors and settings of any other file."""
-    top_values = {str(key): item for key, item in file.record.items() if isinstance(item, int | float | str)}
+    top_values: dict = {str(key): item for key, item in file.record.items() if isinstance(item, int | float | str)}
     option = f" --data {shlex.quote(str(data)) if data else 'DATA'}"
-    command, missing, advice = f"cocos count {shlex.quote(str(path))}", [], None
+    command, advice = f"cocos count {shlex.quote(str(path))}", None
     settings = recorded.read_file(file)
     if module is None:
         advice = describe(file)  # raises UnsafeFile for a file that requires code
         if file.kind not in TENSOR_KINDS:
             raise InputError(advice)
         checkpoint = Checkpoint(path, file.sha256, file.kind, top_values, settings=settings)
-        missing = [] if file.kind in {"npz", "npy"} else [MISSING_MODEL, MISSING_DATA]
-        command = f"{command} --model file.py:build{option}" if missing else None
+        command = None if file.kind in {"npz", "npy"} else f"{command} --model file.py:build{option}"
     else:
         checkpoint = module.load(file, data)
-        if checkpoint.encoder is not None and checkpoint.training is None:
-            missing = [MISSING_DATA]
-        elif checkpoint.encoder is None and checkpoint.proxies is not None:
-            missing = [MISSING_SAMPLES]
-        option = option if data or missing == [MISSING_DATA] else ""
+        needs_data = checkpoint.encoder is not None and checkpoint.training is None
+        option = option if data or needs_data else ""
         command = f"{command}{option} --loss {checkpoint.settings.loss or checkpoint.first_loss}"
     hyper_parameters = {key: value for key, value in file.record.items() if key in recorded.SETTINGS_KEYS}
-    state = model_card.trainer_state(file.path) if file.kind == "folder" else {}
     return {
         "sha256": checkpoint.sha256,
         "format": checkpoint.format,
@@ -74,13 +67,12 @@ def describe_checkpoint(file: File, module: ModuleType | None, path: Path, data)
         "notes": list(checkpoint.notes),
         "encoder": checkpoint.encoder is not None,
         "proxies": None if checkpoint.proxies is None else list(checkpoint.proxies.shape),
-        "missing": missing,
         "advice": advice,
         "data": data and str(data),
         "trained_with": checkpoint.settings.loss,
         "recorded": checkpoint.settings.parameters,
         "loss_settings": [dataclasses.asdict(candidate) for candidate in settings.candidates],
-        "training": top_values | {key: state[key] for key in ("epoch", "global_step") if key in state},
+        "training": top_values,
         "hyper_parameters": hyper_parameters,
         "tensors": list_tensors(file),
         "next": command,
@@ -114,7 +106,8 @@ def describe_run(folder: File) -> dict:
     for path, step in runs.list_checkpoints(folder.path).items():
         entry = {"name": path.relative_to(folder.path).as_posix(), "step": step, "format": None, "advice": None}
         try:
-            entry |= {"format": formats.name_of(formats.find(File(path))), "container": File(path).kind}
+            module = formats.find(File(path))
+            entry |= {"format": module and module.__name__.rpartition(".")[2], "container": File(path).kind}
         except InputError as error:
             entry |= {"container": "refused" if isinstance(error, UnsafeFile) else "unreadable", "advice": str(error)}
         checkpoints.append(entry)

@@ -1,10 +1,9 @@
 """Model cards: the loss, scale and batch size that the folder of a Hugging Face model records of its training."""
 
-import json
 import re
 from pathlib import Path
-from typing import Any
 
+from cocos.checkpoints.files import File
 from cocos.checkpoints.recorded import RANGES, Recorded
 
 MAX_CARD = 2**16  # characters of a model card that are read; its training is described in the first thousands
@@ -25,7 +24,8 @@ def read_folder(folder: Path) -> Recorded:
     path = folder / "README.md"
     card = path.read_text("utf-8", "replace")[:MAX_CARD] if path.is_file() else ""
     size = CARD_BATCH_SIZE.search(card)
-    batch_size = int(size[1] or size[2]) if size else trainer_state(folder).get("train_batch_size")
+    state = File(folder).json("trainer_state.json") or {}
+    batch_size = int(size[1] or size[2]) if size else state.get("train_batch_size")
     batch_size = batch_size if type(batch_size) is int and batch_size > 1 else None
     names, rankings = list(CARD_LOSS.finditer(card)), []
     for match, end in zip(names, [*(name.start() for name in names[1:]), len(card)], strict=False):
@@ -47,12 +47,3 @@ def read_folder(folder: Path) -> Recorded:
     notes += [] if both else [f"{name} trains only q2c: c2q is not counted for ntxent"]
     parameters = {"ntxent": {"temperature": 1 / value}}
     return Recorded("ntxent", parameters, (), tuple(notes), batch_size, not both, "its model card")
-
-
-def trainer_state(folder: Path) -> dict[str, Any]:
-    """Return `trainer_state.json` of the Hugging Face trainer; empty if absent or damaged."""
-    try:
-        state = json.loads((folder / "trainer_state.json").read_text("utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return state if isinstance(state, dict) else {}

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from cocos import losses
 from cocos.base.errors import InputError
-from cocos.checkpoints.files import NAMESPACES, File
+from cocos.checkpoints.files import NAMESPACES, NOT_OF_THE_MODEL, File
 
 MAX_DEPTH = 8  # nested containers that are read
 SETTINGS_KEYS = ("hyper_parameters", "hparams", "args", "opt", "config", "cfg", "options", "settings", "params")
@@ -32,7 +32,6 @@ OTHER_PART = re.compile(
     r"attn|attention|blocks?$|layers?$|quanti|gumbel|router|gate|codebook|vq|norm|distil|lora|adapter|scaler|loss_weight"
 )
 MODEL_COPY = re.compile(r"(^|_)(ema|teacher|momentum|target|shadow|averaged?|swa)(_|$)")
-OPTIMIZER = re.compile(r"optim|lr_sched|scheduler|\w*scaler|amp|callbacks|loops")
 # A setting next to one of these belongs to the generation of text.
 GENERATION_KEYS = {"top_p", "top_k", "do_sample", "num_beams", "max_new_tokens", "repetition_penalty"}
 BATCH_SIZE_KEYS = ("per_device_train_batch_size", "train_batch_size", "batch_size")
@@ -119,10 +118,8 @@ def read(content: Mapping[str, Any]) -> Recorded:
         first = used.get(candidate.quantity[0], candidate)
         if candidate.reason or candidate is first:
             continue
-        if math.isclose(candidate.quantity[1], first.quantity[1], rel_tol=1e-3):
-            candidates[index] = replace(candidate, reason="a second record of the same value")
-        else:
-            candidates[index] = replace(candidate, reason=f"{first} has precedence")
+        candidates[index] = replace(candidate, reason=f"{first} has precedence")
+        if not math.isclose(candidate.quantity[1], first.quantity[1], rel_tol=1e-3):
             notes.append(f"{first} is used, not {candidate}")
     sizes = {path[-1]: value for path, value, _ in leaves if setting_depth(path) == 1 and type(value) is int}
     batch_size = next((sizes[key] for key in BATCH_SIZE_KEYS if sizes.get(key, 0) > 1), None)
@@ -134,10 +131,11 @@ def read(content: Mapping[str, Any]) -> Recorded:
         for path, value, _ in leaves
         if path[-1] in names and isinstance(value, int | float | np.number) and criterion_depth(path) is not None
     }
-    has_scale = any(candidate.parameter == "scale" for candidate in candidates)
-    parameters = of_loss(loss, used, further) if loss else of_any_loss(used, has_scale)
-    if loss is None and "siglip" in parameters:
-        loss = "siglip"
+    if loss:
+        parameters = of_loss(loss, used, further)
+    else:
+        parameters = of_any_loss(used, any(candidate.parameter == "scale" for candidate in candidates))
+        loss = "siglip" if "siglip" in parameters else None
     return Recorded(loss, parameters, tuple(candidates), tuple(notes), batch_size)
 
 
@@ -163,7 +161,7 @@ def walk(value: Any, path: tuple[str, ...] = (), siblings: frozenset[str] = froz
     elif isinstance(value, Mapping):
         keys = frozenset(map(str, value))
         for key, item in value.items() if len(path) < MAX_DEPTH else ():
-            if path or not OPTIMIZER.match(str(key).lower()):
+            if path or not str(key).lower().startswith(NOT_OF_THE_MODEL):
                 yield from walk(item, (*path, *str(key).replace("-", "_").split(".")), keys)
     elif path and isinstance(value, int | float | str | np.number) and not isinstance(value, bool):
         yield path, value, siblings

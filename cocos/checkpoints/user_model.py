@@ -45,13 +45,12 @@ def open(path: Path, model: Any, training: Source | None, *, is_data: bool) -> C
             checkpoint = replace(checkpoint, proxies=vectors.vectors, proxy_labels=vectors.labels)
 
     def encoder() -> nn.Module:
-        builds_from_nothing = (
-            is_data and getattr(user_object, "__code__", None) and not user_object.__code__.co_argcount
-        )
-        if isinstance(user_object, nn.Module) or (is_data and not builds_from_nothing):
+        code = getattr(user_object, "__code__", None)
+        arguments = () if is_data and code and not code.co_argcount else (content,)
+        if isinstance(user_object, nn.Module) or (is_data and arguments):
             return encoding.user_encoder(user_object, name)
         with user_code.reported(name):
-            built = user_object() if builds_from_nothing else user_object(content)
+            built = user_object(*arguments)
         return encoding.user_encoder(built, name)
 
     return replace(checkpoint, encoder=encoder)

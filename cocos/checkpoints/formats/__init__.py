@@ -29,8 +29,3 @@ FORMATS += (vector_tables, class_vectors)
 def find(file: File) -> ModuleType | None:
     """Return the format of a file, or None."""
     return next((module for module in FORMATS if module.sniff(file)), None)
-
-
-def name_of(module: ModuleType | None) -> str | None:
-    """Return the name of a format; None without one."""
-    return module and module.__name__.rpartition(".")[2]

@@ -26,7 +26,7 @@ ITEMS_AT_ONCE = 64
 class TextEncoder(nn.Module):
     """A sentence-transformers model with the query and document prompts in its folder."""
 
-    kinds, pads, items_at_once, name = ("text",), True, ITEMS_AT_ONCE, "sentence-transformers"
+    kinds, name = ("text",), "sentence-transformers"  # which sorts the texts of a batch by length
 
     def __init__(self, model: Any):
         super().__init__()

@@ -36,16 +36,10 @@ def fill(model: nn.Module, state: State) -> nn.Module:
     except RuntimeError as error:
         raise InputError(f"weights do not fit {type(model).__name__}: {str(error).splitlines()[-1].strip()}") from None
     missing = [key for key in missing if not key.endswith("num_batches_tracked")]
-    for reason, keys in (("missing", missing), ("not in the model", unexpected)):
-        if keys:
-            raise InputError(f"weights do not fit {type(model).__name__}: {reason}: {', '.join(keys[:4])}")
+    if missing or unexpected:
+        problem = f"missing {missing[:4]}, not in the model {unexpected[:4]}"
+        raise InputError(f"weights do not fit {type(model).__name__}: {problem}")
     return model.eval().requires_grad_(False)
-
-
-def convolution(weight: Tensor, stride: int = 1, groups: int = 1) -> nn.Conv2d:
-    """Return a convolution with the shape of a weight."""
-    after, inner, kernel, _ = weight.shape
-    return nn.Conv2d(inner * groups, after, kernel, stride, kernel // 2, groups=groups, bias=False)
 
 
 def stage(block: type[nn.Module], state: State, stride: int) -> nn.Sequential:
@@ -62,15 +56,17 @@ class Block(nn.Module):
         self.names = [name for name in ("conv1", "conv2", "conv3") if f"{name}.weight" in state]
         before = state["conv1.weight"].shape[1]
         for name in self.names:
-            weight = state[f"{name}.weight"]
-            groups = before // weight.shape[1]
-            setattr(self, name, convolution(weight, stride if name == self.names[-2] else 1, groups))
-            before = weight.shape[0]
-            setattr(self, name.replace("conv", "bn"), nn.BatchNorm2d(before))
+            after, inner, kernel, _ = state[f"{name}.weight"].shape
+            options = {"padding": kernel // 2, "groups": before // inner, "bias": False}
+            options["stride"] = stride if name == self.names[-2] else 1
+            setattr(self, name, nn.Conv2d(before, after, kernel, **options))
+            setattr(self, name.replace("conv", "bn"), nn.BatchNorm2d(after))
+            before = after
         self.downsample = None
         if "downsample.0.weight" in state:
-            weight = state["downsample.0.weight"]
-            self.downsample = nn.Sequential(convolution(weight, stride), nn.BatchNorm2d(len(weight)))
+            after, before = state["downsample.0.weight"].shape[:2]
+            shortcut = nn.Conv2d(before, after, 1, stride, bias=False)
+            self.downsample = nn.Sequential(shortcut, nn.BatchNorm2d(after))
 
     def forward(self, x: Tensor) -> Tensor:
         """Return (N, after, h, w)."""

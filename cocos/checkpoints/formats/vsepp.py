@@ -1,7 +1,6 @@
 """VSE++ and VSRN: `model_best.pth.tar` of the published training code, on images, features or region features.
 
-A file contains `model`, the state dicts of the image tower and the text tower, `opt`, the options of the training
-script, and the progress of the training. The vocabulary is a file next to the data.
+A file contains `model`, the state dicts of the image and text towers, and `opt`, the options of the training script.
 
 Source: Faghri et al. 2018, VSE++, arXiv:1707.05612; Li et al. 2019, VSRN, arXiv:1909.02701; the names of the tensors
 are those of the published code.
@@ -118,8 +117,7 @@ class GraphLayer(nn.Module):
 class RegionTower(FeatureTower):
     """VSRN: graph layers over region features and a GRU.
 
-    The code for Flickr30k ends with batch normalisation and does not normalise the regions before the graph layers;
-    the first published code had neither variant.
+    The code for Flickr30k ends with batch normalisation and does not normalise the regions before the graph layers.
     """
 
     axes = 3
@@ -176,14 +174,13 @@ def load(file: File, data: Any = None) -> Checkpoint:
     """Read a checkpoint; its data are a folder of features or images, with captions and the vocabulary."""
     image, text = file.record["model"]
     options = {str(key): plain(value) for key, value in sorted(vars(file.record["opt"]).items())}
-    switches = {name: str(options.get(name)).lower() in {"true", "1"} for name in SWITCHES}
+    use_abs, no_imgnorm, max_violation = (str(options.get(name)).lower() in {"true", "1"} for name in SWITCHES)
     graph, raw = any(key.startswith("Rs_GCN_") for key in image), any(key.startswith("cnn.") for key in image)
     image = {key.replace("cnn.module.", "cnn.", 1): value for key, value in image.items()}  # of DataParallel
     loss, option, parameter = LOSSES.get(options.get("criterion") or "triplet", (None, "", ""))
     value = recorded.number(options.get(option))
     losses = ("triplet", "triplet_sh") if loss == "triplet" else (loss,)
-    if loss == "triplet" and switches["max_violation"]:
-        loss = "triplet_sh"
+    loss = "triplet_sh" if loss == "triplet" and max_violation else loss
     # The folder of the data: from `--data`, or the recorded one if it is on this machine.
     name, recorded_path = str(options.get("data_name") or ""), options.get("data_path")
     folder = Path(str(recorded_path or "") if data is None else data)
@@ -191,32 +188,27 @@ def load(file: File, data: Any = None) -> Checkpoint:
         folder /= name
     has_data = data is not None or bool(recorded_path and training_data.sniff(folder))
     path, rows = file.path, len(text["embed.weight"])
-    # The vocabulary is next to the data or to the checkpoint; as published, next to data is vocab.
-    place = (folder if folder.is_dir() else folder.parent) if has_data else path.parent
-    places = [place, place.parent, place / "vocab", place.parent / "vocab", place.resolve().parent.parent / "vocab"]
-    places += [Path(str(options.get("vocab_path") or path.parent)), path.parent]
+    # The vocabulary is near the data or next to the checkpoint; as published, in `vocab` next to the folder `data`.
+    place = ((folder if folder.is_dir() else folder.parent) if has_data else path.parent).resolve()
+    places = [parent / sub for parent in (place, *place.parents[:2], path.parent) for sub in ("", "vocab")]
     names = [f"{name or place.name}_vocab{suffix}" for suffix in (".pkl", ".json")]
     words = next((place / name for place in places for name in names if (place / name).is_file()), None)
-    problem = ""
-    if options.get("vocab_size", rows) not in {rows, None}:
-        problem = f"opt.vocab_size {options['vocab_size']}, expected the {rows} rows of embed.weight"
-    elif options.get("measure") == "order" or options.get("cross_attn") is not None:
-        problem = f"measure {options.get('measure')}, cross_attn {options.get('cross_attn')}, expected cosines"
-    elif raw and "cnn.layer4.0.conv1.weight" not in image:
-        problem = f"cnn_type {options.get('cnn_type')!r}, expected a ResNet, or precomputed features"
 
     def encoder() -> nn.Module:
-        if problem or words is None:
-            missing = f"its vocabulary of {rows} words, {' or '.join(names)}, is not in {place}; copy it there"
-            raise InputError(f"{path}: {problem or missing}")
+        if options.get("measure") == "order" or options.get("cross_attn") is not None:
+            scores = f"measure {options.get('measure')}, cross_attn {options.get('cross_attn')}"
+            raise InputError(f"{path}: {scores}, expected cosines")
+        if words is None:
+            names_text = " or ".join(names)
+            raise InputError(f"{path}: its vocabulary of {rows} words, {names_text}, is not in {place}; copy it there")
         flickr = options.get("data_name") == "f30k_precomp"
         tower = RegionTower(image, flickr) if graph else ImageTower(image) if raw else FeatureTower(image)
-        texts = GRUText(vocabulary.read(words, rows), text, switches["use_abs"])
-        return TwoTowers(fill(tower, image), fill(texts, text), switches["no_imgnorm"])
+        texts = GRUText(vocabulary.read(words, rows), text, use_abs)
+        return TwoTowers(fill(tower, image), fill(texts, text), no_imgnorm)
 
     contents = {key: plain(file.record.get(key)) for key in ("epoch", "best_rsum", "Eiters")}
     contents["image tower"] = f"{'VSRN' if graph else 'VSE++'} on {'images' if raw else 'features'}"
-    contents["scores"] = "inner products (no_imgnorm)" if switches["no_imgnorm"] else "cosines"
+    contents["scores"] = "inner products (no_imgnorm)" if no_imgnorm else "cosines"
     return Checkpoint(
         path,
         file.sha256,
@@ -225,5 +217,4 @@ def load(file: File, data: Any = None) -> Checkpoint:
         encoder=encoder,
         training=training_data.find(folder) if has_data else None,
         settings=Recorded(loss, {} if value is None else dict.fromkeys(losses, {parameter: value})),
-        notes=(f"{path}: {problem}",) if problem else (),
     )
