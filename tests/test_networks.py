@@ -133,13 +133,10 @@ def test_old_counters_and_half_precision_are_loaded(tmp_path):
 def test_proxies_of_the_same_epoch_are_found(tmp_path):
     network = save(tmp_path / "Checkpoints" / "WarpNet_40_0.712Recall@1.pth", fill(warp()))
     assert cocos.open(network).proxies is None
-    proxies = save(tmp_path / "Proxies" / "Proxy_40_0.712Recall@1.pth", {"Proxies": torch.ones(7, 5)})
+    save(tmp_path / "Proxies" / "Proxy_40_0.712Recall@1.pth", {"Proxies": torch.ones(7, 5)})
     save(tmp_path / "Proxies" / "Proxy_50_0.712Recall@1.pth", {"Proxies": torch.zeros(7, 5)})
     checkpoint = cocos.open(network)
     assert checkpoint.proxies.tolist() == torch.ones(7, 5).tolist() and checkpoint.settings.loss == "warped_softmax"
-    save(proxies, {"Proxies": torch.ones(7, 4)})
-    with pytest.raises(InputError, match=r"\(7, 4\), expected \(classes, 5\)"):
-        cocos.open(network)
 
 
 def test_class_weights_of_all_ranks_are_joined(tmp_path):
@@ -147,10 +144,6 @@ def test_class_weights_of_all_ranks_are_joined(tmp_path):
     for rank, classes in ((1, 3), (0, 2)):
         save(tmp_path / f"softmax_fc_gpu_{rank}.pt", {"weight": torch.full((classes, 6), float(rank))})
     assert cocos.open(network).proxies[:, 0].tolist() == [0, 0, 1, 1, 1]
-    for rank in (0, 1):
-        save(tmp_path / f"softmax_fc_gpu_{rank}.pt", {"weight": torch.ones(2, 7)})
-    with pytest.raises(InputError, match=r"\(4, 7\), expected \(classes, 6\)"):
-        cocos.open(network)
 
 
 # VSE++ on images, with DataParallel around the ResNet.

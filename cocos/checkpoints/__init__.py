@@ -40,12 +40,11 @@ def open(path, data=None, model=None) -> Checkpoint:
         >>> cocos.open("example").format
         'native'
     """
-    path, notes = Path(path), []
+    path = Path(path)
     is_data = isinstance(data, training_data.Source) and data.path == path  # `path` is the data
     if model is None:
         checkpoint = open_format(EXAMPLE_FILE if path == EXAMPLE else path, data)
     elif user_model.is_code(model):
-        notes.append(f"model {getattr(model, '__name__', model)}")
         is_data = is_data or (data is None and training_data.sniff(path) is not None)
         checkpoint = user_model.open(
             path, model, find_data(path if is_data and data is None else data), is_data=is_data
@@ -56,16 +55,14 @@ def open(path, data=None, model=None) -> Checkpoint:
         if data is not None and not is_data:
             raise InputError(f"data {data}: {path} is the data that {model} encodes; name one of them")
         checkpoint = open_format(Path(model), data or path)
-        notes.append(f"model {model} ({checkpoint.format})")
-    training = checkpoint.training
-    if training is not None and (data is not None or model is not None):
-        name = getattr(data, "__name__", data)
-        notes.append(f"data {training.path} ({training.kind})" if training.path else f"data {name}")
-    notes = [f"route: {', '.join(notes)}"] if notes else []
+    training, notes = checkpoint.training, []
+    if training is not None and training.path and (data is not None or model is not None):
+        notes.append(f"data {training.path} ({training.kind})")
     if path == EXAMPLE:
         notes.append("example: two small towers in the package, trained with NT-Xent on 2,497 emoji and their captions")
-        checkpoint = replace(checkpoint, path=EXAMPLE)
-    checkpoint = replace(checkpoint, notes=(*notes, *checkpoint.notes))
+    checkpoint = replace(
+        checkpoint, path=path if path == EXAMPLE else checkpoint.path, notes=(*notes, *checkpoint.notes)
+    )
     for note in checkpoint.notes:
         logger.info("note: %s", note)
     return checkpoint

@@ -134,11 +134,7 @@ class UserEncoder(nn.Module):
         if isinstance(items, Tensor | np.ndarray):
             items = torch.as_tensor(items).to(device)
         with user_code.reported(self.name):
-            vectors = self.functions[side](items)
-        try:
-            return torch.as_tensor(vectors).detach().to(device)
-        except (TypeError, ValueError, RuntimeError):
-            raise InputError(f"{self.name} returned {type(vectors).__name__}, expected vectors, (n, D)") from None
+            return torch.as_tensor(self.functions[side](items)).detach().to(device)
 
 
 def user_encoder(encoder: Any, name: str) -> nn.Module:

@@ -18,15 +18,10 @@ MAX_DEPTH = 8  # nested containers that are read
 
 
 def inspect(path: Path | str, data: Path | str | None = None) -> dict:
-    """Describe a file or folder as plain data, also if cocos cannot count it. No code in it is executed.
-
-    Args:
-        path: the file, a model folder, or the folder of a training run; `example` is the embedded checkpoint.
-        data: file or folder of the training data.
+    """Describe a checkpoint, a model folder, data or the folder of a run as plain data. No code in it is executed.
 
     Raises:
-        InputError: the file cannot be read.
-        UnsafeFile: the file requires code.
+        InputError: the file cannot be read; `UnsafeFile`: it requires code.
     """
     path = Path(path)
     file = File(EXAMPLE_FILE if path == EXAMPLE else path)

@@ -109,18 +109,15 @@ def read(content: Mapping[str, Any]) -> Recorded:
     loss = loss_names.pop() if len(loss_names) == 1 else None
     ranked = [reading for leaf in leaves if (reading := read_candidate(*leaf, loss)) is not None]
     candidates = [candidate for _, candidate in ranked]
-    used: dict[str, Candidate] = {}
-    for _, candidate in sorted(ranked, key=lambda entry: entry[0]):
-        if not candidate.reason:
-            used.setdefault(candidate.quantity[0], candidate)
+    plausible = [candidate for _, candidate in sorted(ranked, key=lambda entry: entry[0]) if not candidate.reason]
+    used = {candidate.quantity[0]: candidate for candidate in reversed(plausible)}
     notes = []
     for index, candidate in enumerate(candidates):
         first = used.get(candidate.quantity[0], candidate)
-        if candidate.reason or candidate is first:
-            continue
-        candidates[index] = replace(candidate, reason=f"{first} has precedence")
-        if not math.isclose(candidate.quantity[1], first.quantity[1], rel_tol=1e-3):
-            notes.append(f"{first} is used, not {candidate}")
+        if not candidate.reason and candidate is not first:
+            candidates[index] = replace(candidate, reason=f"{first} has precedence")
+            if not math.isclose(candidate.quantity[1], first.quantity[1], rel_tol=1e-3):
+                notes.append(f"{first} is used, not {candidate}")
     sizes = {path[-1]: value for path, value, _ in leaves if setting_depth(path) == 1 and type(value) is int}
     batch_size = next((sizes[key] for key in BATCH_SIZE_KEYS if sizes.get(key, 0) > 1), None)
     # Further parameters of the named loss are read from its own block only.

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Sequence
+from itertools import chain
 from pathlib import Path
 
 from cocos.base.errors import InputError
@@ -17,15 +18,11 @@ TRAINING_STATE = re.compile(
 # Lightning writes epoch=9-step=30: a step precedes an epoch, and both precede an unlabelled number.
 STEP = re.compile(r"(?:step|iter|iteration|checkpoint|ckpt)s?[=_-]?(\d+)", re.IGNORECASE)
 EPOCH = re.compile(r"epochs?[=_-]?(\d+)", re.IGNORECASE)
+LABEL = re.compile(f"{STEP.pattern}|{EPOCH.pattern}", re.IGNORECASE)
 # Skips decimals, metrics and versions: only 12 matches in Proxy_12_0.812Recall@1_v2.
 INTEGER = re.compile(r"(?<!\d\.)(?<![\d@vV])(\d+)(?!\.?\d)")
 MAX_STEP_DIGITS = 15  # longer numbers are timestamps or hashes
 NO_ORDER = "no ascending numbers in the names: steps are 0, 1, 2, ..."
-
-
-def labelled_digits(part: str) -> list[str]:
-    """Return the numbers labelled as steps in a path component, or else as epochs."""
-    return STEP.findall(part) or EPOCH.findall(part)
 
 
 def read_step(path: Path) -> int | None:
@@ -33,13 +30,12 @@ def read_step(path: Path) -> int | None:
 
     Order of precedence: a labelled number in the name, any integer in a file name, a labelled number in a folder.
     """
-    *folders, name = path.parts
-    digits = labelled_digits(name)
-    if not digits and name.endswith(SUFFIXES):
-        while name.endswith(SUFFIXES):
-            name = name.rpartition(".")[0]
-        digits = INTEGER.findall(name)
-    digits = digits or [number for folder in folders for number in labelled_digits(folder)]
+    stem = path.name
+    while stem.endswith(SUFFIXES):
+        stem = stem.rpartition(".")[0]
+    *folders, digits = (STEP.findall(part) or EPOCH.findall(part) for part in path.parts)
+    if not digits:
+        digits = (INTEGER.findall(stem) if stem != path.name else []) or list(chain(*folders))
     return int(digits[-1]) if digits and len(digits[-1]) <= MAX_STEP_DIGITS else None
 
 
@@ -50,15 +46,12 @@ def list_checkpoints(folder: Path) -> dict[Path, int | None]:
     A folder that is one model is a run of one checkpoint.
     """
     paths = [Path(name) for name in File(folder).names]
-    weights = {path for path in paths if path.name.endswith(SUFFIXES)}
+    weights = {path for path in paths if path.name.endswith(SUFFIXES) and not TRAINING_STATE.search(path.as_posix())}
     parents = {parent for path in weights for parent in path.parents} - {Path()}
     models = {path.parent for path in paths if path.name in MODEL_FILES} & parents
-    checkpoints = {model for model in models if models.isdisjoint(model.parents)}
-    for path in weights:
-        if models.isdisjoint(path.parents) and not TRAINING_STATE.search(path.as_posix()):
-            checkpoints.add(path)
+    checkpoints = {path for path in models | weights if models.isdisjoint(path.parents)}
     # The folders of runs: `a` for a/checkpoint-500/model.bin.
-    places = {path: Path(*(part for part in path.parts[:-1] if not labelled_digits(part))) for path in checkpoints}
+    places = {path: Path(*(part for part in path.parts[:-1] if not LABEL.search(part))) for path in checkpoints}
     runs = {places[path] for path in checkpoints if read_step(path) is not None}
     if not runs and formats.find(File(folder)) is not None:
         return {folder: None}
@@ -68,9 +61,14 @@ def list_checkpoints(folder: Path) -> dict[Path, int | None]:
         checkpoints = {path for path in checkpoints if places[path] == Path()}
     elif len(runs) > 1:
         raise InputError(f"{folder}: {len(runs)} runs, expected one; choose a subfolder, such as {folder / min(runs)}")
-    steps = {path: read_step(path) for path in sorted(checkpoints, key=lambda path: (len(path.name), path))}
-    steps = sorted(steps.items(), key=lambda item: (item[1] is None, item[1] or 0))
-    return {folder / path: step for path, step in steps}
+    return sort_by_step({
+        folder / path: read_step(path) for path in sorted(checkpoints, key=lambda p: (len(p.name), p))
+    })
+
+
+def sort_by_step(steps: dict[Path, int | None]) -> dict[Path, int | None]:
+    """Sort checkpoints by their steps; those without one are last, in the given order."""
+    return dict(sorted(steps.items(), key=lambda item: (item[1] is None, item[1] or 0)))
 
 
 def find_runs(paths: Sequence[Path]) -> dict[str, dict[Path, int | None]]:
@@ -82,9 +80,7 @@ def find_runs(paths: Sequence[Path]) -> dict[str, dict[Path, int | None]]:
         raise InputError(f"{missing[0]}: not found, expected the checkpoints of a run or its folder")
     folders = [path for path in paths if path.is_dir()]
     if not folders:
-        steps = {path: read_step(Path(path.name)) for path in paths}
-        run = sorted(steps.items(), key=lambda item: (item[1] is None, item[1] or 0))
-        return {paths[0].resolve().parent.name or "run": dict(run)}
+        return {paths[0].resolve().parent.name: sort_by_step({path: read_step(Path(path.name)) for path in paths})}
     runs = {folder.resolve().name: list_checkpoints(folder) for folder in folders}
     if len(runs) < len(paths):
         raise InputError(f"{', '.join(map(str, paths))}: expected the files of one run, or folders of different names")

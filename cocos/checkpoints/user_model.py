@@ -37,8 +37,6 @@ def open(path: Path, model: Any, training: Source | None, *, is_data: bool) -> C
         content = path if file.kind == "folder" else file.content
         if content is None:
             raise InputError(f"{path}: a {file.kind} file has no tensors for --model; expected torch or safetensors")
-        if not callable(user_object):
-            raise InputError(f"{name}: {type(user_object).__name__}, expected a function build(content)")
         settings, vectors = recorded.read_file(file), class_vectors.find(file)
         checkpoint = replace(checkpoint, sha256=file.sha256, settings=settings, notes=settings.notes)
         if vectors is not None and vectors.in_loss:

@@ -16,8 +16,7 @@ from cocos.checkpoints.files import File
 from cocos.checkpoints.formats.libraries import check_folder, import_library
 from cocos.checkpoints.recorded import Recorded
 
-TEXT_LENGTHS = {"clip": 77, "siglip": 64}  # of models with two towers, by their `model_type`
-TOKENIZERS = ("tokenizer.json", "vocab.json", "vocab.txt", "spiece.model", "tokenizer.model")
+PAIRED = ("clip", "siglip")  # `model_type` of models with two towers
 # Activations of a dense layer. sentence-transformers silently uses Tanh for one that it does not trust.
 ACTIVATIONS = ("GELU", "Identity", "LeakyReLU", "ReLU", "Sigmoid", "SiLU", "Tanh")
 ITEMS_AT_ONCE = 64
@@ -43,13 +42,12 @@ class TextEncoder(nn.Module):
 class PairedEncoder(nn.Module):
     """CLIP or SigLIP of transformers; vectors have length 1."""
 
-    items_at_once = ITEMS_AT_ONCE
+    kinds, items_at_once = ("image", "text"), ITEMS_AT_ONCE
 
     def __init__(self, model: Any, tokenizer: Any, processor: Any, kind: str):
         super().__init__()
         self.model, self.tokenizer, self.processor, self.name = model, tokenizer, processor, kind
-        self.length = getattr(model.config.text_config, "max_position_embeddings", TEXT_LENGTHS[kind])
-        self.kinds = ("image",) if tokenizer is None else ("image", "text")
+        self.length = model.config.text_config.max_position_embeddings
 
     def encode(self, items: Any, kind: str, side: str) -> Tensor:
         """Encode texts, or uint8 images (1 or 3, height, width), to (n, D)."""
@@ -91,7 +89,7 @@ def read_type(folder: File) -> str:
 def load(file: File, data: Any = None) -> Checkpoint:
     """Read a folder; its library builds the model when it encodes."""
     weight_files, kind, is_pipeline = check_folder(file), read_type(file), "modules.json" in file
-    if not is_pipeline and kind in TEXT_LENGTHS:
+    if not is_pipeline and kind in PAIRED:
         options = {"settings": read_learned(file, weight_files, kind), "encoder": lambda: build_paired(file, kind)}
         return Checkpoint(file.path, file.sha256, "huggingface", {"towers": kind}, **options)
     settings = model_card.read_folder(file.path)
@@ -153,8 +151,7 @@ def build_paired(file: File, kind: str) -> nn.Module:
     library, local = import_transformers(), {"local_files_only": True}
     with one_sentence(file.path, "cannot be built by transformers"):
         model = library.AutoModel.from_pretrained(str(file.path), **local).float()
-        has_tokenizer = any(name in file for name in TOKENIZERS)
-        tokenizer = library.AutoTokenizer.from_pretrained(str(file.path), **local) if has_tokenizer else None
+        tokenizer = library.AutoTokenizer.from_pretrained(str(file.path), **local)
         name = "CLIPImageProcessor" if kind == "clip" else "SiglipImageProcessor"
         processor = getattr(library, f"{name}Pil", None) or getattr(library, name)
         size = dict.fromkeys(("height", "width"), model.config.vision_config.image_size)

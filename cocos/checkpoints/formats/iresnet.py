@@ -5,7 +5,6 @@ from dataclasses import replace
 
 from torch import Tensor, nn
 
-from cocos.base.errors import InputError
 from cocos.checkpoints import recorded
 from cocos.checkpoints.checkpoint import Checkpoint
 from cocos.checkpoints.files import File
@@ -79,11 +78,7 @@ def load(file: File, data=None) -> Checkpoint:
     state = find_state(file.content, *NAMES)
     prefix = "Follow-" if file.path.name.startswith("Follow-") else ""
     width, weights = len(state["fc.weight"]), class_vectors.join_ranks(file.path.parent, prefix)
-    if weights is not None and weights.shape[1] != width:
-        raise InputError(f"{file.path}: class weights {tuple(weights.shape)}, expected (classes, {width})")
-    description = "no class weights in its folder: samples are counted against samples"
-    if weights is not None:
-        description = f"{len(weights)} class weights in its folder, joined in the order of the ranks"
+    description = f"{0 if weights is None else len(weights)} class weights in its folder"
     settings = recorded.read_file(file)
     if state["conv1.weight"].shape[2] == WARPED_KERNEL:
         settings = replace(settings, loss="warped_softmax")

@@ -7,7 +7,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from cocos.base.errors import InputError
 from cocos.checkpoints import recorded
 from cocos.checkpoints.checkpoint import Checkpoint, one_sentence
 from cocos.checkpoints.files import File
@@ -43,8 +42,6 @@ def sniff(file: File) -> bool:
 def load(file: File, data: Any = None) -> Checkpoint:
     """Read a folder with the learned scale and bias of its scores; open_clip builds the model when it encodes."""
     names, config = check_folder(file), file.json(CONFIG)
-    if not isinstance(config, dict) or "model_cfg" not in config:
-        raise InputError(f"{file.path}: expected model_cfg in {CONFIG}")
     settings = recorded.read_file(file.file(names[0]))
 
     def build() -> nn.Module:

@@ -3,7 +3,6 @@
 from torch import Tensor, nn
 from torch.nn.functional import layer_norm
 
-from cocos.base.errors import InputError
 from cocos.checkpoints.checkpoint import Checkpoint
 from cocos.checkpoints.files import File
 from cocos.checkpoints.formats.networks import ResNet, State, fill, find_state, part
@@ -50,10 +49,7 @@ def load(file: File, data=None) -> Checkpoint:
     description = f"no proxies: {name} is not in its folder or in Proxies/; samples are counted against samples"
     proxies = None
     if place is not None:
-        proxies = File(place).record.get("Proxies")
-        if not isinstance(proxies, Tensor) or proxies.ndim != 2 or proxies.shape[1] != width:
-            shape = tuple(getattr(proxies, "shape", ()))
-            raise InputError(f"{place}: Proxies {shape}, expected (classes, {width}): proxies of another network")
+        proxies = File(place).record["Proxies"]
         description = f"{len(proxies)} proxies of {place}"
     contents = {"network": f"WarpNet, {width} dimensions", "proxies": description}
     note = f"{path}: {description}; alpha, k1, k2 and scale of its loss are not recorded: set them with -p"
