@@ -9,9 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import cocos
-from cocos import Embeddings, InputError, Pairs, measures
-from cocos.checkpoints.formats import embeddings as files
+from cocos import Embeddings, InputError, Pairs
 from cocos.embeddings import matrices, scores, similarities
 from cocos.embeddings.sampling import Batch
 
@@ -192,23 +190,6 @@ def test_memory_map_is_not_copied(tmp_path):
     rows = np.load(tmp_path / "rows.npy", mmap_mode="r")
     for embeddings in (Embeddings(rows[:20], rows[20:]), Embeddings.labelled(rows, np.arange(40) // 4)):
         assert embeddings.query.data_ptr() == rows.ctypes.data
-
-
-@pytest.mark.parametrize("order", ["C", "F"])
-def test_large_members_of_npz_are_mapped(tmp_path, monkeypatch, order):
-    generator = np.random.default_rng(0)
-    sides = {name: generator.normal(size=(60, 8)).astype(np.float32, order=order) for name in ("query", "candidate")}
-    path = tmp_path / "two.npz"
-    np.savez(path, **sides)
-    in_memory = measures.count(cocos.open(path), "ntxent", batch_size=20)
-    monkeypatch.setattr(files, "MIN_MAPPED", 0)
-    mapped = cocos.open(path)
-    assert not mapped.sha256 and "sha256 is not taken" in mapped.notes[-1]
-    dataset = measures.count(mapped, "ntxent", batch_size=20)
-    for name in in_memory.data_vars:
-        np.testing.assert_array_equal(dataset[name], in_memory[name])
-    np.savez_compressed(tmp_path / "packed.npz", **sides)
-    assert cocos.open(tmp_path / "packed.npz").sha256
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])

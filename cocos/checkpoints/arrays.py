@@ -1,7 +1,6 @@
 """Arrays in .npy, .npz, .safetensors and parquet files: their headers, and rows that are read by their numbers."""
 
 import json
-import math
 import struct
 import zipfile
 from dataclasses import dataclass
@@ -30,11 +29,6 @@ class StoredArray:
     dtype: str  # its name
     # Dtype in the file, offset in bytes, and `C` or `F` order; None if it cannot be mapped.
     layout: tuple[np.dtype, int, str] | None = None
-
-    @property
-    def size(self) -> int:
-        """Bytes of the values in the file, 0 for parquet."""
-        return math.prod(self.shape) * self.layout[0].itemsize if self.layout else 0
 
     def map(self) -> np.memmap:
         """Map the values, which must not be compressed."""

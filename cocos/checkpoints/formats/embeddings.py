@@ -24,9 +24,6 @@ from cocos.data.training_set import annotated_rows
 from cocos.embeddings import Embeddings, annotations
 from cocos.embeddings.teachers import Teacher
 
-# Bytes from which on an uncompressed matrix is mapped and not read, since memory may not hold it. A mapped file that is
-# shortened ends the process.
-MIN_MAPPED = 2**30
 MAX_NAME = 300  # characters of a name that is written: names are shown, not encoded again
 NAME_ARRAYS, PICTURE_ARRAYS = ("query_name", "candidate_name"), ("query_image", "candidate_image")
 # Pair labels, and the sources that candidates come from.
@@ -82,23 +79,17 @@ def rename_arrays(file: File) -> dict[str, str]:
 
 
 def read_arrays(file: File, names: Mapping[str, str]) -> dict[str, Any]:
-    """Read arrays, `names` in the file -> here, as tensors or text; large uncompressed matrices are mapped."""
+    """Read arrays, `names` in the file -> here, as tensors or text."""
     if file.kind != "npz":
         return {name: as_tensor(file, name, file.content[key]) for key, name in names.items()}
-    arrays = {}
     with reading(file), np.load(file.path, allow_pickle=False) as archive:
-        for key, header in npz_headers(file.path).items():
-            if key in names:
-                is_mapped = header.layout is not None and len(header.shape) == 2 and header.size >= MIN_MAPPED
-                arrays[names[key]] = as_tensor(file, names[key], header.map() if is_mapped else archive[key])
-    return arrays
+        return {name: as_tensor(file, name, archive[key]) for key, name in names.items()}
 
 
 def as_tensor(file: File, name: str, value: Any) -> Any:
-    """Convert an array to a tensor; keep texts and mapped arrays."""
+    """Convert an array to a tensor; keep texts."""
     is_text = name in ID_ARRAYS | TEXT_ARRAYS and annotations.texts(name, value) is not None
-    is_mapped = isinstance(value, np.memmap) and value.dtype.isnative
-    if is_text or is_mapped or name in {"provenance", "mark_name", "directions"}:
+    if is_text or name in {"provenance", "mark_name", "directions"}:
         return value
     if isinstance(value, np.ndarray):
         value = value.astype(value.dtype.newbyteorder("="), copy=False)
@@ -131,15 +122,13 @@ def load(file: File, data=None) -> Checkpoint:
         notes.append(f"{path} has no groups: row i of the queries matches row i of the candidates")
     provenance = read_provenance(arrays.pop("provenance", None))
     embeddings = build_embeddings(path, arrays, tuple(map(str, provenance.get("notes") or ())))
-    is_mapped = any(isinstance(array, np.memmap) for array in arrays.values())
-    notes += [f"{path} is mapped, not read, and its sha256 is not taken"] if is_mapped else []
     contents = {name: plain(array) if hasattr(array, "dtype") else f"({len(array)},)" for name, array in arrays.items()}
     contents["directions"] = ", ".join(embeddings.directions)
     contents |= {"provenance": provenance} if provenance else {}
     settings = recorded_loss(provenance) or recorded.read_file(file)
     return Checkpoint(
         path,
-        "" if is_mapped else file.sha256,
+        file.sha256,
         "embeddings",
         contents,
         lambda *_: embeddings,
