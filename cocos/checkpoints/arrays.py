@@ -30,29 +30,24 @@ class StoredArray:
     # Dtype in the file, offset in bytes, and `C` or `F` order; None if it cannot be mapped.
     layout: tuple[np.dtype, int, str] | None = None
 
-    def map(self) -> np.memmap:
-        """Map the values, which must not be compressed."""
-        dtype, offset, order = self.layout
-        return np.memmap(self.path, dtype, "r", offset, self.shape, order)
-
     def take(self, rows: np.ndarray | slice) -> np.ndarray:
         """Read rows by their numbers, in the byte order of the machine; bfloat16 as uint16.
 
         Each read maps the file again, which frees the pages of earlier reads.
         """
         with tables.readable(self.path):
-            values = self.take_column(rows) if self.path.suffix == ".parquet" else np.array(self.map()[rows])
+            if self.path.suffix == ".parquet":
+                (dataset,) = tables.require("pyarrow.dataset", path=self.path)
+                index = np.arange(self.shape[0])[rows]
+                column = dataset.dataset(self.path).take(index, columns=[self.name]).column(0).combine_chunks()
+                flat = column.flatten() if len(self.shape) == 2 else column
+                values = np.array(flat.to_numpy(zero_copy_only=False)).reshape(len(index), *self.shape[1:])
+            elif self.layout is None:
+                raise InputError(f"{self.path}, {self.name}: compressed, expected numpy.savez of numbers")
+            else:
+                dtype, offset, order = self.layout
+                values = np.array(np.memmap(self.path, dtype, "r", offset, self.shape, order)[rows])
         return values.astype(values.dtype.newbyteorder("="), copy=False)
-
-    def take_column(self, rows: np.ndarray | slice) -> np.ndarray:
-        """Read rows of a parquet column."""
-        (dataset,) = tables.require("pyarrow.dataset", path=self.path)
-        index = np.arange(self.shape[0])[rows]
-        column = dataset.dataset(self.path).take(index, columns=[self.name]).column(0).combine_chunks()
-        flat = column.flatten() if len(self.shape) == 2 else column
-        if column.null_count or flat.null_count:
-            raise InputError(f"{self.path}, {self.name}: a value is missing; write every row whole")
-        return np.array(flat.to_numpy(zero_copy_only=False)).reshape(-1, *self.shape[1:])  # a writable copy
 
 
 def read_headers(path: Path) -> dict[str, StoredArray]:
