@@ -59,8 +59,8 @@ def embed(
     query, *candidate = rows.to(target).split([len(side) for side in sides])
     names, notes = training.names(), training.notes
     if candidate:
-        groups, shown = zip(*((side.group, side.shown) for side in sides), strict=True)
-        options = {"names": names, "pictures": shown, "negatives": training.negatives, "notes": notes}
+        groups, pictures = zip(*((side.group, side.shown) for side in sides), strict=True)
+        options = {"names": names, "pictures": pictures, "negatives": training.negatives, "notes": notes}
         return Embeddings(query, candidate[0], *groups, directions=training.directions, **options)
     classes, shown = training.query.group, {"names": names[0], "pictures": training.query.shown}
     if training.proxies is not None:
@@ -75,8 +75,8 @@ def embed(
             notes = (*notes, "class k of the data is matched with class k of the checkpoint's proxies")
     if proxies is None:
         return Embeddings.labelled(query, classes, **shown, notes=notes)
-    shown = {name: (values, None) for name, values in shown.items()}
-    return Embeddings.labelled(query, classes, proxies.to(query), proxy_labels, **shown, notes=notes)
+    both = {name: (values, None) for name, values in shown.items()}
+    return Embeddings.labelled(query, classes, proxies.to(query), proxy_labels, **both, notes=notes)
 
 
 @torch.no_grad()

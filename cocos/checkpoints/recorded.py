@@ -107,7 +107,7 @@ def read(content: Mapping[str, Any]) -> Recorded:
     leaves = list(walk(content))
     loss_names = {name for path, value, _ in leaves if (name := loss_name(path, value))}
     loss = loss_names.pop() if len(loss_names) == 1 else None
-    ranked = [reading for leaf in leaves if (reading := read_candidate(*leaf, loss)) is not None]
+    ranked = [reading for leaf in leaves if (reading := read_candidate(*leaf, loss=loss)) is not None]
     candidates = [candidate for _, candidate in ranked]
     plausible = [candidate for _, candidate in sorted(ranked, key=lambda entry: entry[0]) if not candidate.reason]
     used = {candidate.quantity[0]: candidate for candidate in reversed(plausible)}

@@ -87,8 +87,9 @@ def of_batches(values: Mapping[str, np.ndarray], axis: int | tuple[int, ...]) ->
         largest = np.max(values["pull"], where=exists & np.isfinite(values["pull"]), initial=0.0)
         values = {**values, "pull": values["pull"] / (largest or 1)}  # so that no sum overflows
     for statistic in STATISTICS:
-        own = values.get(statistic.variable)
-        for number in statistic.numbers if own is not None else ():
+        if (own := values.get(statistic.variable)) is None:
+            continue
+        for number in statistic.numbers:
             if number.by and number.by not in values and number.value is not None:
                 continue  # its denominator was not computed
             numbers[number.name] = _average(number, own, exists, values, axis)

@@ -102,8 +102,15 @@ def concatenated(parts: Sequence[xr.Dataset]) -> xr.Dataset:
     """Concatenate the batches of the parts; NaN follows the last query of a shorter batch."""
     sources = [name for name in SOURCES if any("source" in part.dims and name in part["source"] for part in parts)]
     padded = [_with_sources(part, sources) for part in parts] if sources else parts
-    options = {"data_vars": "minimal", "coords": "minimal", "compat": "override", "join": "outer"}
-    whole = xr.concat(padded, "batch", combine_attrs="override", **options)
+    whole = xr.concat(
+        padded,
+        "batch",
+        data_vars="minimal",
+        coords="minimal",
+        compat="override",
+        join="outer",
+        combine_attrs="override",
+    )
     whole["batch"] = ("batch", np.arange(whole.sizes["batch"]), parts[0]["batch"].attrs)
     first = next((part for part in parts if part.attrs.get("share") == "unknown"), parts[0])
     values = {str(name): variable.values for name, variable in whole.variables.items()

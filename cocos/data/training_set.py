@@ -219,4 +219,4 @@ def annotated_rows(embeddings: Embeddings) -> TrainingSet:
         texts = (f"row {row}, group {group}" for row, group in enumerate(side.group.tolist()))
         names = tuple(name or text for name, text in zip(names, texts, strict=True))
         sides.append(Side(side.rows, "features", side.group, names, side.pictures))
-    return TrainingSet(*sides, "embeddings", "", embeddings.directions)
+    return TrainingSet(sides[0], sides[-1], "embeddings", "", embeddings.directions)

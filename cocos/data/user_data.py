@@ -78,7 +78,7 @@ def training_set(rows: Any, name: str, split: str = "train") -> TrainingSet:
             options["proxies"] = None if rows.get("proxies") is None else matrix("proxies", rows["proxies"])
         else:
             groups = annotations.both_groups(rows.get("query_group"), rows.get("candidate_group"), *map(len, items))
-            options["negatives"] = annotations.negatives("negatives", rows.get("negatives"), *groups, names)
+            options["negatives"] = annotations.negatives("negatives", rows.get("negatives"), *groups, sides=names)
             options["directions"] = annotations.directions(rows.get("directions", ("q2c", "c2q")))
         sides = []
         for side, values, group in zip(names, items, groups, strict=True):

@@ -107,8 +107,8 @@ class Stored:
         if self.matched:
             return Embeddings(*vectors, *rows, directions=self.directions)
         ids = self.numbered.rows(*rows)
-        groups = ids.query_group, ids.candidate_group
-        return Embeddings(*vectors, *groups, self.directions, logq=ids.logq, query_logq=ids.query_logq)
+        groups = {"query_group": ids.query_group, "candidate_group": ids.candidate_group}
+        return Embeddings(*vectors, **groups, directions=self.directions, logq=ids.logq, query_logq=ids.query_logq)
 
     def group(self, side: int, index: Tensor) -> Tensor:
         """Return the group numbers of rows, in ascending order of all ids."""

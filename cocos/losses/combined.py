@@ -303,4 +303,4 @@ class HardestPositive(SomeNegatives):
         return pairs.unchecked(positive=pairs.positive & hardest)
 
 
-WRAPPERS = {wrapper.word: wrapper for wrapper in (TopK, SkipK, SemiHard, OwnHard, HardestPositive)}
+WRAPPERS: dict[str, Any] = {wrapper.word: wrapper for wrapper in (TopK, SkipK, SemiHard, OwnHard, HardestPositive)}

@@ -310,7 +310,7 @@ def read_instance(module: Any) -> tuple[str, dict[str, Any]] | None:
     if row is None or trained or getattr(module, "embedding_regularizer", None) is not None:
         return None
     keys = {*row.defaults, *row.renamed, *row.fixed, *parameters.INVERSE, "directions"}
-    kinds = int | float | str | tuple
+    kinds = (int, float, str, tuple)
     settings = {key: getattr(module, key) for key in keys if isinstance(getattr(module, key, None), kinds)}
     if parameters.INVERSE.keys() <= settings.keys():  # one is computed from the other
         settings.pop("temperature" if "scale" in row.defaults else "scale")

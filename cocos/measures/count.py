@@ -144,7 +144,7 @@ def count(
     if executor is not None:
         sampling["device"] = "cpu"  # the workers move their rows to the device
     chosen = read_slice(batches)
-    sampling["batches"] = batches if chosen is None else chosen.stop
+    sampling["batches"] = batches if chosen is None else chosen.stop  # type: ignore[typeddict-unknown-key]
     stored = _on_disk(embeddings, sampling["batch_size"])
     if stored is not None and metrics:
         raise InputError(f"{stored.name} is read batch by batch, which does not go with metrics")

@@ -224,7 +224,7 @@ def map_chunks(
                     results[tasks[task]] = read(task.result())
                     report(len(results), len(chunks))
             except BrokenProcessPool as error:
-                if not is_own:
+                if not isinstance(executor, Pool):
                     raise
                 if attempt == 2:
                     raise InputError(

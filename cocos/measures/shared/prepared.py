@@ -470,8 +470,8 @@ def prepare_all(
     batches = () if is_number else tuple(asked.batches if isinstance(asked, Plan) else asked)
     if not is_number and not batches:
         raise InputError("batches: none were given")
-    names = [name for name in OPTION_RANGES if name in options and (is_number or name != "batches")]
-    check_options(eps=eps, **{name: options[name] for name in names})
+    numbers = {key: value for key, value in options.items() if key in OPTION_RANGES and (is_number or key != "batches")}
+    check_options(eps=eps, **numbers)
     checkpoint = embeddings if isinstance(embeddings, Checkpoint) else None
     several = [losses.as_loss(loss_for(loss, embeddings) if isinstance(loss, str) else loss) for loss in several]
     for loss in several if not whole else ():  # published shares are sums over the positives, which may exceed 1
@@ -601,13 +601,12 @@ def _planned(
 ) -> Plan:
     """Draw the batches for a loss that is trained with `sample`, or check batches; see `cocos.sampling.plan`."""
     batches = options["batches"]
-    if isinstance(batches, Plan | tuple):
-        plan = batches
-        if isinstance(batches, tuple):
-            plan = Plan(batches, options["sample"] or sample, max(batch.sizes[0] for batch in batches))
-        for batch in plan.batches:
+    if isinstance(batches, tuple):
+        batches = Plan(batches, options["sample"] or sample, max(batch.sizes[0] for batch in batches))
+    if isinstance(batches, Plan):
+        for batch in batches.batches:
             check_pairs(embeddings, batch)
-        return plan
+        return batches
     sample = options["sample"] or ("groups" if embeddings.shared else sample)
     settings = {name: options[name] for name in ("batch_size", "per_group", "seed")} | {"copies": copies(options)}
     settings |= {"sample": sample, "batches": batches, "matched": matched, "hard": hard or not matched}
@@ -629,7 +628,7 @@ def planned(stored: Stored, loss: losses.Loss, options: Sampling) -> Plan:
         raise InputError("batches: rows of a set on a disk are drawn; give their number")
     if options["split"] != "train":
         raise InputError(f"split {options['split']!r}: {stored.name} holds embeddings and has no splits")
-    check_options(**{name: options[name] for name in OPTION_RANGES if name in options})
+    check_options(**{name: value for name, value in options.items() if name in OPTION_RANGES})
     missing = [name for name in loss.requires if stored.matched or getattr(stored.numbered, name) is None]
     if missing or loss.graded:
         raise InputError(f"{loss.name} reads {(*missing, 'grades')[0]}, which {stored.name} does not have")
