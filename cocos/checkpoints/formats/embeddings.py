@@ -126,16 +126,10 @@ def load(file: File, data=None) -> Checkpoint:
     contents["directions"] = ", ".join(embeddings.directions)
     contents |= {"provenance": provenance} if provenance else {}
     settings = recorded_loss(provenance) or recorded.read_file(file)
-    return Checkpoint(
-        path,
-        file.sha256,
-        "embeddings",
-        contents,
-        lambda *_: embeddings,
-        settings=settings,
-        notes=(*notes, *settings.notes),
-        rows=lambda: annotated_rows(embeddings) if embeddings.names or embeddings.pictures else None,
-    )
+    options = {"settings": settings, "notes": (*notes, *settings.notes)}
+    if embeddings.names or embeddings.pictures:
+        options["rows"] = lambda: annotated_rows(embeddings)
+    return Checkpoint(path, file.sha256, "embeddings", contents, lambda *_: embeddings, **options)
 
 
 def build_embeddings(path: Path, arrays: dict[str, Any], notes: tuple[str, ...] = ()) -> Embeddings:
@@ -226,6 +220,7 @@ def write(path: Path, embeddings: Embeddings, provenance: dict[str, Any]) -> Pat
 
     Pictures in files are paths if all are in the folder of the output, and otherwise left out.
     """
+    embeddings = embeddings.to("cpu")
     query, candidate = embeddings.sides
     if embeddings.shared or embeddings.proxies:
         arrays: dict[str, Any] = {"embeddings": query.rows, "labels": query.group}
@@ -236,11 +231,7 @@ def write(path: Path, embeddings: Embeddings, provenance: dict[str, Any]) -> Pat
         arrays["directions"] = np.array(embeddings.directions)
         arrays |= {"query_group": query.group, "candidate_group": candidate.group, "grades": embeddings.grades}
         arrays |= {"teacher": teacher.matrix} | dict(zip(GUIDE, teacher.guide or (), strict=False))
-    arrays = {
-        name: array.cpu().numpy() if isinstance(array, torch.Tensor) else array
-        for name, array in arrays.items()
-        if array is not None
-    }
+    arrays = {name: np.asarray(array) for name, array in arrays.items() if array is not None}
     folder, sides = path.parent.absolute(), (query,) if embeddings.shared else (query, candidate)
     for side, name, picture in zip(sides, NAME_ARRAYS, PICTURE_ARRAYS, strict=False):
         if side.names is not None:

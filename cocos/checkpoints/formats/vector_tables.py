@@ -14,14 +14,7 @@ import torch
 from cocos.base.errors import InputError
 from cocos.checkpoints.checkpoint import Checkpoint
 from cocos.checkpoints.files import File
-from cocos.checkpoints.formats.embeddings import (
-    CLASSES,
-    IMAGES,
-    VECTOR_SUFFIX,
-    build_embeddings,
-    role,
-    separate_noise,
-)
+from cocos.checkpoints.formats.embeddings import CLASSES, IMAGES, VECTOR_SUFFIX, build_embeddings, role, separate_noise
 from cocos.data import tables
 
 LABELS = (*CLASSES, "group", "identity", "category")
@@ -32,7 +25,6 @@ FOLDERS = (
     {"embeddings.npy": "embeddings", "labels.npy": "labels"},
     {"query.npy": "query", "candidate.npy": "candidate"},
     {"image_embeddings.npy": "query", "text_embeddings.npy": "candidate"},
-    {"img_embeddings.npy": "query", "text_embeddings.npy": "candidate"},
 )
 
 
