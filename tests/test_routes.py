@@ -179,7 +179,7 @@ def test_a_model_is_a_checkpoint_and_the_file_its_data(folder):
     [
         (["w.pt", "--model", "gone"], "model 'gone': expected file.py:function"),
         (["features", "--model", "gone.pt"], "expected file.py:function, or a checkpoint that exists"),
-        (["features", "--model", "w.pt"], "w.pt has weights of an unknown architecture (mixing)"),
+        (["features", "--model", "w.pt"], "no weights of a known architecture (mixing)"),
         (["w.pt", "--model", "features"], "features: contains training data (precomputed)"),
         (["features", "--model", "w.pt", "--data", "features"], "features is the data that w.pt encodes; name one"),
         (["w.pt", "--model", "my.py:build"], "--data DATA"),

@@ -4,7 +4,6 @@ The content of a file decides its kind, never the suffix. Tensors are read with 
 safetensors and `numpy.load(allow_pickle=False)`.
 """
 
-import argparse
 import hashlib
 import json
 import math
@@ -12,9 +11,9 @@ import os
 import pathlib
 import pickle
 import re
-import types
 import warnings
 import zipfile
+from argparse import Namespace
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -95,11 +94,9 @@ def read_scalar(kind: Dtype, raw: bytes) -> Any:
     return np.frombuffer(raw, kind.dtype)[0].item()
 
 
-NAMESPACES = (argparse.Namespace, types.SimpleNamespace)
 # Plain values that training scripts save with the tensors: name in the pickle -> stand-in.
 VALUES: dict[str, Any] = {
-    "argparse.Namespace": argparse.Namespace,
-    "types.SimpleNamespace": types.SimpleNamespace,
+    "argparse.Namespace": Namespace,
     **{f"{module}.PosixPath": pathlib.PurePosixPath for module in ("pathlib", "pathlib._local")},
     **{f"{module}.WindowsPath": pathlib.PureWindowsPath for module in ("pathlib", "pathlib._local")},
     "numpy.dtype": Dtype,
@@ -258,7 +255,7 @@ def replace_stand_ins(value: Any) -> Any:
         return {replace_stand_ins(key): replace_stand_ins(item) for key, item in dict.items(value)}
     if type(value) in {list, tuple, set}:
         return type(value)(map(replace_stand_ins, value))
-    if isinstance(value, NAMESPACES):
+    if isinstance(value, Namespace):
         return type(value)(**{str(key): replace_stand_ins(item) for key, item in vars(value).items()})
     return value
 
@@ -269,7 +266,7 @@ def plain(value: Any) -> Any:
         if math.prod(value.shape) != 1 or value.dtype == torch.bfloat16:
             return f"{tuple(value.shape)} {str(value.dtype).removeprefix('torch.')}"
         value = value.item()
-    value = value.item() if isinstance(value, np.generic) else vars(value) if isinstance(value, NAMESPACES) else value
+    value = value.item() if isinstance(value, np.generic) else vars(value) if isinstance(value, Namespace) else value
     if isinstance(value, dict):
         return {str(plain(key)): plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple | set | frozenset):
@@ -288,11 +285,10 @@ def describe(file: File) -> str:
         raise UnsafeFile(f"{path} is a plain Python pickle, which can run code and is not loaded; {EMBED_INSTEAD}")
     if file.kind in ADVICE:
         return f"{path} {ADVICE[file.kind]}"
-    if file.kind in {"npz", "npy"}:
-        return f"{path} has no array 'query', 'candidate' or 'embeddings' (arrays: {names}); {EMBED_INSTEAD}"
     if {"modules.json", "config.json"} & set(os.listdir(path.parent)):
         return f"{path} contains only the weights of a model; name its folder: {path.parent}"
-    return f"{path} has weights of an unknown architecture ({names}); {EMBED_INSTEAD}, or --model file.py:build"
+    problem = f"has no array 'query' or 'embeddings', and no weights of a known architecture ({names})"
+    return f"{path} {problem}; {EMBED_INSTEAD}, or --model file.py:build"
 
 
 def state_dicts(content: Any, depth: int = 0) -> Iterator[dict[str, Tensor]]:

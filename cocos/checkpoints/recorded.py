@@ -7,6 +7,7 @@ listed by `cocos inspect` and never becomes a default.
 import functools
 import math
 import re
+from argparse import Namespace
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -16,7 +17,7 @@ from torch import Tensor
 
 from cocos import losses
 from cocos.base.errors import InputError
-from cocos.checkpoints.files import NAMESPACES, NOT_OF_THE_MODEL, File
+from cocos.checkpoints.files import NOT_OF_THE_MODEL, File
 
 MAX_DEPTH = 8  # nested containers that are read
 SETTINGS_KEYS = ("hyper_parameters", "hparams", "args", "opt", "config", "cfg", "options", "settings", "params")
@@ -147,7 +148,7 @@ def read_file(file: File) -> Recorded:
 
 def walk(value: Any, path: tuple[str, ...] = (), siblings: frozenset[str] = frozenset()) -> Iterator[tuple]:
     """Yield (path, value, keys next to it) of single numbers and text, without the states of optimizers."""
-    value = vars(value) if isinstance(value, NAMESPACES) else value
+    value = vars(value) if isinstance(value, Namespace) else value
     if isinstance(value, Tensor | np.ndarray):
         if math.prod(value.shape) == 1 and value.ndim < 2:
             yield path, value, siblings

@@ -1,6 +1,5 @@
 """Folders of timm: weights, and a `config.json` with the architecture and the preparation of its images."""
 
-import re
 from typing import Any
 
 from torch import Tensor, nn
@@ -12,9 +11,6 @@ from cocos.checkpoints.formats.libraries import check_folder, import_library
 from cocos.checkpoints.formats.networks import fill
 from cocos.checkpoints.pictures import ImageEncoder, Preparation
 
-# Other names, such as `hf-hub:...` and `local-dir:...`, would make timm load another model.
-ARCHITECTURE = re.compile(r"[a-z0-9_]+")
-CLASSIFIERS = ("fc", "classifier", "head", "head.fc")  # names of the last layer, if the configuration has none
 CROP_SHARE = 0.875  # default of timm's `crop_pct`
 
 
@@ -43,9 +39,8 @@ def load(file: File, data: Any = None) -> Checkpoint:
     names, config = check_folder(file), file.json("config.json")
     weights = {key: tensor for name in names for key, tensor in file.file(name).content.items()}
     settings = config.get("pretrained_cfg") or {}
-    heads = (settings["classifier"],) if isinstance(settings.get("classifier"), str) else CLASSIFIERS
-    last = {f"{head}.{name}" for head in heads for name in ("weight", "bias")}
-    state = {key: value for key, value in weights.items() if key not in last}
+    classifier = str(settings.get("classifier", "fc"))
+    state = {key: value for key, value in weights.items() if not key.startswith(f"{classifier}.")}
     name = str(config["architecture"]).partition(".")[0]  # the rest names the weights
     _, height, width = settings.get("input_size", (3, 224, 224))
     images = {"resize": int(height / settings.get("crop_pct", CROP_SHARE)), "crop": (height, width)}
@@ -54,7 +49,7 @@ def load(file: File, data: Any = None) -> Checkpoint:
 
     def build() -> nn.Module:
         library = import_library("timm", "vision")
-        if not ARCHITECTURE.fullmatch(name) or not library.is_model(name):
+        if not library.is_model(name):  # such as `hf-hub:...`, for which timm loads another model
             raise InputError(f"{file.path}: architecture {config['architecture']!r}, unknown to timm")
         with one_sentence(file.path, "cannot be built by timm"):
             network = library.create_model(name, pretrained=False, num_classes=0)

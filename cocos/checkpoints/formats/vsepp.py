@@ -6,6 +6,7 @@ Source: Faghri et al. 2018, VSE++, arXiv:1707.05612; Li et al. 2019, VSRN, arXiv
 are those of the published code.
 """
 
+from argparse import Namespace
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ from cocos import data as training_data
 from cocos.base.errors import InputError
 from cocos.checkpoints import recorded
 from cocos.checkpoints.checkpoint import Checkpoint
-from cocos.checkpoints.files import NAMESPACES, File, plain
+from cocos.checkpoints.files import File, plain
 from cocos.checkpoints.formats import vocabulary
 from cocos.checkpoints.formats.networks import ResNet, State, fill, part
 from cocos.checkpoints.pictures import IMAGES_AT_ONCE, Preparation
@@ -164,7 +165,7 @@ class TwoTowers(nn.Module):
 def sniff(file: File) -> bool:
     """Recognise two towers with the names of the published code, and the options of its training script."""
     model = file.record.get("model")
-    if not isinstance(file.record.get("opt"), NAMESPACES) or not isinstance(model, list | tuple) or len(model) != 2:
+    if not isinstance(file.record.get("opt"), Namespace) or not isinstance(model, list | tuple) or len(model) != 2:
         return False
     names = {"embed.weight", "rnn.weight_ih_l0", "rnn.weight_hh_l0"}
     return all(isinstance(tower, dict) for tower in model) and "fc.weight" in model[0] and names <= model[1].keys()
