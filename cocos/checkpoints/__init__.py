@@ -41,14 +41,13 @@ def open(path, data=None, model=None) -> Checkpoint:
         'native'
     """
     path = Path(path)
-    is_data = isinstance(data, training_data.Source) and data.path == path  # `path` is the data
+    is_data = isinstance(data, training_data.Source) and data.path == path
     if model is None:
         checkpoint = open_format(EXAMPLE_FILE if path == EXAMPLE else path, data)
     elif user_model.is_code(model):
         is_data = is_data or (data is None and training_data.sniff(path) is not None)
-        checkpoint = user_model.open(
-            path, model, find_data(path if is_data and data is None else data), is_data=is_data
-        )
+        training = find_data(path if is_data and data is None else data)
+        checkpoint = user_model.open(path, model, training, is_data=is_data)
     else:
         if Path(model).suffix == ".py" or not Path(model).exists():
             raise InputError(f"model {str(model)!r}: expected file.py:function, or a checkpoint that exists")
@@ -60,9 +59,8 @@ def open(path, data=None, model=None) -> Checkpoint:
         notes.append(f"data {training.path} ({training.kind})")
     if path == EXAMPLE:
         notes.append("example: two small towers in the package, trained with NT-Xent on 2,497 emoji and their captions")
-    checkpoint = replace(
-        checkpoint, path=path if path == EXAMPLE else checkpoint.path, notes=(*notes, *checkpoint.notes)
-    )
+        checkpoint = replace(checkpoint, path=EXAMPLE)
+    checkpoint = replace(checkpoint, notes=(*notes, *checkpoint.notes))
     for note in checkpoint.notes:
         logger.info("note: %s", note)
     return checkpoint

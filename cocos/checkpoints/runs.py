@@ -61,9 +61,8 @@ def list_checkpoints(folder: Path) -> dict[Path, int | None]:
         checkpoints = {path for path in checkpoints if places[path] == Path()}
     elif len(runs) > 1:
         raise InputError(f"{folder}: {len(runs)} runs, expected one; choose a subfolder, such as {folder / min(runs)}")
-    return sort_by_step({
-        folder / path: read_step(path) for path in sorted(checkpoints, key=lambda p: (len(p.name), p))
-    })
+    ordered = sorted(checkpoints, key=lambda path: (len(path.name), path))
+    return sort_by_step({folder / path: read_step(path) for path in ordered})
 
 
 def sort_by_step(steps: dict[Path, int | None]) -> dict[Path, int | None]:

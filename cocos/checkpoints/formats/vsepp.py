@@ -196,12 +196,12 @@ def load(file: File, data: Any = None) -> Checkpoint:
     words = next((place / name for place in places for name in names if (place / name).is_file()), None)
 
     def encoder() -> nn.Module:
-        if options.get("measure") == "order" or options.get("cross_attn") is not None:
-            scores = f"measure {options.get('measure')}, cross_attn {options.get('cross_attn')}"
-            raise InputError(f"{path}: {scores}, expected cosines")
+        measure, attention = options.get("measure"), options.get("cross_attn")
+        if measure == "order" or attention is not None:
+            raise InputError(f"{path}: measure {measure}, cross_attn {attention}, expected cosines")
         if words is None:
-            names_text = " or ".join(names)
-            raise InputError(f"{path}: its vocabulary of {rows} words, {names_text}, is not in {place}; copy it there")
+            missing = f"its vocabulary of {rows} words, {' or '.join(names)}, is not in {place}"
+            raise InputError(f"{path}: {missing}; copy it there")
         flickr = options.get("data_name") == "f30k_precomp"
         tower = RegionTower(image, flickr) if graph else ImageTower(image) if raw else FeatureTower(image)
         texts = GRUText(vocabulary.read(words, rows), text, use_abs)
