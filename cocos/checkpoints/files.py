@@ -1,8 +1,4 @@
-"""Files and folders of models, read without executing code from them.
-
-The content of a file decides its kind, never the suffix. Tensors are read with `torch.load(weights_only=True)`,
-safetensors and `numpy.load(allow_pickle=False)`.
-"""
+"""Files and folders of models, read without executing code; the content decides the kind, never the suffix."""
 
 import hashlib
 import json

@@ -26,10 +26,7 @@ NO_ORDER = "no ascending numbers in the names: steps are 0, 1, 2, ..."
 
 
 def read_step(path: Path) -> int | None:
-    """Return the training step in a path relative to the run folder, or None if absent.
-
-    Order of precedence: a labelled number in the name, any integer in a file name, a labelled number in a folder.
-    """
+    """Return the training step: a labelled number in the name, else any in a file name, else a folder's; or None."""
     stem = path.name
     while stem.endswith(SUFFIXES):
         stem = stem.rpartition(".")[0]
