@@ -1,6 +1,5 @@
 """Suspected false negatives: rules, pushes and filters against a slow loop over every pair of every batch."""
 
-import csv
 import json
 import math
 from importlib import resources
@@ -18,7 +17,6 @@ from typer.testing import CliRunner
 
 import cocos
 from cocos import Embeddings, losses, measures, reports
-from cocos.base import writing
 from cocos.base.errors import InputError
 from cocos.cli import app
 from cocos.counting import weights
@@ -351,65 +349,18 @@ def invoked(*arguments):
     return CliRunner().invoke(app, list(map(str, arguments)))
 
 
-def test_the_list_to_relabel_has_texts_and_labels(file):
+def test_list_to_relabel_has_all_pairs(file):
     given = ["audit", file, "--batch-size", SIZE]
-    out = file.parent / "list.csv"
+    out = file.parent / "list.json"
     done = invoked(*given, "--out", out)
     assert done.exit_code == 0 and f"wrote {out}" in done.stderr, done.stderr
     data = measures.audit(cocos.open(file), batch_size=SIZE)
-    with out.open(newline="", encoding="utf-8") as stream:
-        rows = list(csv.DictReader(stream))
-    assert len(rows) == data.sizes["pair"] and float(rows[0]["push"]) == data["pair_push"].values[0]
-    for row in rows:
-        assert row["candidate_text"] == (PASSAGES[int(row["candidate"])] or row["candidate_text"])
-        assert row["label"] == ("1" if "group" in row["rules"].split() else "")
-    unread = [row for row in rows if not row["label"]]
+    rows = json.loads(out.read_text())["suspected"]
+    assert len(rows) == data.sizes["pair"] and rows[0]["pair_push"] == data["pair_push"].values[0]
+    unread = [row for row in rows if "group" not in row["rules"]]
     assert f"of {len(unread)} pairs with the largest push" in done.stdout
     assert invoked(*given, "--out", file.parent / "audit.nc").exit_code == 0
     assert cocos.results.open(file.parent / "audit.nc")["suspects"].equals(data["suspects"])
-
-
-# Texts that a spreadsheet would compute, or that steer a terminal or the table itself.
-CELLS = [
-    "=cmd|' /C calc'!A0",
-    "@SUM(1+1)",
-    "+1+1",
-    "-2+3",
-    "\t=1+1",
-    "\r=1+1",
-    "\n=1+1",
-    " =1+1",
-    "＝1+1",
-    "'=1+1",
-    "\x1b[31mred",
-    "plain, with a comma",
-]
-
-
-def test_texts_of_the_list_are_no_formulae_and_no_control_characters(tmp_path):
-    """A list is made to be opened in a spreadsheet: `label` is filled in there."""
-    embeddings = questions()
-    texts = [CELLS[row % len(CELLS)] + f" {row}" for row in range(len(embeddings.query))]
-    arrays = {"query": embeddings.query, "candidate": embeddings.candidate, "query_name": np.array(texts)}
-    arrays |= {"query_group": embeddings.query_group, "candidate_group": embeddings.candidate_group}
-    np.savez(tmp_path / "rows.npz", **{name: np.asarray(each) for name, each in arrays.items()})
-    given = ["audit", tmp_path / "rows.npz", "--batch-size", "all"]
-    out = tmp_path / "list.csv"
-    assert invoked(*given, "--out", out).exit_code == 0
-    with out.open(newline="", encoding="utf-8") as stream:
-        rows = list(csv.DictReader(stream))
-    seen = set()
-    for row in rows:
-        for name, cell in row.items():
-            assert cell.isprintable(), (name, cell)
-            number = name in {"score", "guide_score", "push", "part"}
-            assert number or not cell.lstrip().startswith(tuple("=+-@＝")), (name, cell)
-        seen.add(int(row["query"]) % len(CELLS))
-        text = texts[int(row["query"])]
-        if text.isprintable():
-            assert row["query_text"] in (text, f"'{text}")
-    assert seen == set(range(len(CELLS)))
-    assert writing.cell(-0.5) == -0.5  # a number stays one
 
 
 def test_the_json_document_has_rules_filters_and_pairs(file):
@@ -455,9 +406,9 @@ def test_the_picture_has_the_push_that_is_known_and_the_push_that_is_not():
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["--out", "list.txt"], "expected .nc or .csv"),
-        (["--out", "missing/list.csv"], "there is no folder missing"),
-        (["--out", f"{'n' * 300}.csv"], "n.csv: the name is too long for a file"),
+        (["--out", "list.txt"], "expected .nc or .json"),
+        (["--out", "missing/list.json"], "there is no folder missing"),
+        (["--out", f"{'n' * 300}.json"], "n.json: the name is too long for a file"),
         (["--batch-size", "1"], "batch size: 1, expected an integer of at least 2"),
     ],
 )

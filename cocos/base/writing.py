@@ -20,8 +20,6 @@ TEMPORARY_NAME = re.compile(r"\.cocos-[0-9a-f]{16}(\.\w+)?")
 MOST_DATA_FILES = 10_000
 # Maximum number of bytes of an earlier result that are searched for its origin.
 MOST_SEARCHED_BYTES = 2**26
-# Characters with which a spreadsheet begins a formula, and the mark of a text, which it does not show.
-FORMULA_STARTS, TEXT_MARK = tuple("=+-@＝＋－＠"), "'"
 # Age in seconds from which a temporary file is one that a killed run left behind.
 STALE_SECONDS = 3600.0
 
@@ -119,18 +117,3 @@ def apart(out: Path | None, *inputs: Path | str | None) -> None:
         for entry in inside:
             if _is_same_file(out, entry) and (os.path.abspath(entry) != os.path.abspath(out) or not _made_here(out)):
                 raise InputError(f"output {out} is a file of the data folder {each}; write to another file")
-
-
-def cell(value: object) -> object:
-    r"""Make a text one cell that a spreadsheet shows and never computes: a mark before it, no control characters.
-
-    Anything but a text, such as a negative number, stays as it is.
-
-    Examples:
-        >>> cocos.base.writing.cell("=1+1"), cocos.base.writing.cell("a\tb"), cocos.base.writing.cell(-1.5)
-        ("'=1+1", 'a b', -1.5)
-    """
-    if not isinstance(value, str):
-        return value
-    shown = "".join(each if each.isprintable() else " " if each.isspace() else "?" for each in value)
-    return f"{TEXT_MARK}{shown}" if shown.lstrip().startswith((*FORMULA_STARTS, TEXT_MARK)) else shown

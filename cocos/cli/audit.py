@@ -11,7 +11,7 @@ from cocos.cli.app import app
 from cocos.cli.options import OUTPUT, option
 
 
-@app.command(epilog="Example: cocos audit embeddings.npz --loss ntxent -p temperature=0.05 --out suspects.csv")
+@app.command(epilog="Example: cocos audit embeddings.npz --loss ntxent -p temperature=0.05 --out suspects.json")
 def audit(
     context: typer.Context,
     file: options.File,
@@ -26,17 +26,15 @@ def audit(
     model: options.Model = None,
     split: options.Split = None,
     device: options.Device = None,
-    out: Annotated[Path | None, option("Write all suspected pairs (.csv) or the Dataset (.nc).", "", OUTPUT)] = None,
+    out: Annotated[Path | None, option("Write all suspected pairs (.json) or the Dataset (.nc).", "", OUTPUT)] = None,
     json: options.Json = False,
     quiet: options.Quiet = False,
 ):
     """List likely false negatives, ranked by push, and test filters against them."""
-    output.check_output(out, file, data, suffixes=(".nc", ".csv"))
+    output.check_output(out, file, data, suffixes=(".nc", ".json"))
     checkpoint, (chosen,), values, _ = options.open_with_losses(context, file)
     with output.progress(quiet) as start:
         dataset = cocos.measures.audit(checkpoint, chosen, progress=start, **values)
     items = checkpoint.items(split or "train")
     texts = items and items.texts(dataset.attrs["asks"])
-    if out is not None and out.suffix == ".csv":
-        cocos.reports.layouts.write_suspects(out, dataset, texts)
     output.show(context, dataset, texts=texts)

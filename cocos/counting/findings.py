@@ -278,7 +278,7 @@ def of_audit(dataset: xr.Dataset) -> list[Finding]:
         if int(numbers["suspects"].sel(rule=any_rule)):
             sentence = f"{direction}: likely false negatives: {percent(share)} of negatives, {percent(push)} of the "
             sentence += f"push, {percent(queries)} of queries affected"
-            cure = "list all pairs with --out suspects.csv, sorted by push, and relabel them"
+            cure = "list all pairs with --out suspects.json, sorted by push, and relabel them"
             urgent = ("look", sentence, cure) if push >= LEAST_PUSH else ("note", sentence)
             findings.append(Finding("suspected", *urgent))
         for rule in rules:

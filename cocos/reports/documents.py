@@ -24,7 +24,6 @@ SHORT_AXIS = 12
 LISTED_AXES = {"contributors": "candidate", "diff": "metric", "dtp": "step", "retrievals": "query"}
 # Variables that are nested by coordinates first: key of the document, and axes.
 NESTED = {"same_gradient": ("kinds", "end", "kind"), "temperature": ("batch_sizes", "batch_size")}
-MOST_SUSPECTS = 100  # suspected pairs in a document
 # Attributes that are options of a measure, and those that are in documents in another form, or only in tables.
 OPTIONS = "eps convention batches batch_size sample copies same_group seed dtype device split metric".split()
 HIDDEN = (
@@ -126,14 +125,8 @@ def thinned(data: xr.Dataset, name: Hashable) -> xr.DataArray | None:
             warnings.simplefilter("ignore", RuntimeWarning)
             bands = values.quantile(list(QUANTILES.values()), items).assign_coords(quantile=list(QUANTILES))
         return xr.concat([values.mean(items).expand_dims(quantile=["mean"]), bands], "quantile")
-    places = {axis: evenly(values.sizes[axis]) for axis in long}
-    return values.isel({axis: row[[0, len(row) // 2, -1]] if len(long) > 1 else row for axis, row in places.items()})
-
-
-def evenly(size: int) -> np.ndarray:
-    """Return evenly spaced places of a long axis with its ends: as many as divide it evenly, and at most nine."""
-    even = [count for count in range(5, 10) if (size - 1) % (count - 1) == 0]
-    return np.linspace(0, size - 1, max(even, default=7)).round().astype(int)
+    places = {axis: np.linspace(0, values.sizes[axis] - 1, 3 if len(long) > 1 else 7).astype(int) for axis in long}
+    return values.isel(places)
 
 
 def coordinate(value: Any) -> str:
@@ -216,7 +209,7 @@ def evaluate(data: xr.Dataset) -> dict[str, Any]:
 
 
 def audit(data: xr.Dataset) -> dict[str, Any]:
-    """Return the rules and filters of each direction, and the suspected pairs with the largest push."""
+    """Return the rules and filters of each direction, and the suspected pairs, the largest push first."""
     attrs, directions = data.attrs, {}
     rules = [name for name in data if "rule" in data[name].dims]
     filters = [name for name in data if "filter" in data[name].dims and name != "filter_rule"]
@@ -228,7 +221,7 @@ def audit(data: xr.Dataset) -> dict[str, Any]:
         "against": [name for name in attrs["against"].split(", ") if name],
         "directions": directions,
         "pairs": data.sizes["pair"],
-        "suspected": suspects(data)[:MOST_SUSPECTS],
+        "suspected": suspects(data),
     }
 
 

@@ -1,16 +1,13 @@
-"""Tables of the measures that have a layout of their own, and the file of suspected pairs."""
+"""Tables of the measures that have a layout of their own."""
 
-import csv
-import io
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import xarray as xr
 
 from cocos import results
-from cocos.base import terminal, writing
+from cocos.base import terminal
 from cocos.counting import averages, findings
 from cocos.reports import documents
 from cocos.reports.tables import Table, from_variables, generic, head, next_steps, number, spread
@@ -19,10 +16,6 @@ from cocos.reports.tables import Table, from_variables, generic, head, next_step
 FRACTIONS = ("share", "push_share", "placebo", "met", "filter_share", "filter_push", "push_precision", "push_recall")
 # The rule whose pairs are known to belong together, so that they need no reading.
 KNOWN_RULE = "group"
-SUSPECT_COLUMNS = (
-    *("query", "candidate", "query_text", "candidate_text", "score", "guide_score", "push", "part", "drawn"),
-    *("own_hard", "rules", "label"),
-)
 TextOfRow = Callable[[int], str]
 
 
@@ -56,7 +49,7 @@ def audit(data: xr.Dataset, texts: tuple[TextOfRow, TextOfRow] | None = None, to
     shown = data.assign(percent).isel(rule=(data["suspects"] > 0).any("direction"))
     first, *filters = from_variables(shown, ("suspects", *percent, "emptied"))
     whole = {"batch_size": "all"} if int(data.attrs["batches"]) > 1 else {}
-    step = next_steps(data.attrs, "audit", {"out": "suspects.csv"} | whole) if suspected.any() else ()
+    step = next_steps(data.attrs, "audit", {"out": "suspects.json"} | whole) if suspected.any() else ()
     pairs, unread = [], [pair for pair in documents.suspects(data) if KNOWN_RULE not in pair["rules"]]
     for pair in unread[:top]:
         sides = [str(pair[side]) for side in ("query", "candidate")]
@@ -69,21 +62,6 @@ def audit(data: xr.Dataset, texts: tuple[TextOfRow, TextOfRow] | None = None, to
     note = f"{len(pairs)} of {len(unread)} pairs with the largest push; of push: fraction of the query's push"
     listed = [Table(columns, tuple(pairs), notes=(note,), left=True)] if pairs else []
     return [replace(first, head=(*lines, *head(data)), notes=tuple(notes), typed=step), *filters, *listed]
-
-
-def write_suspects(path: Path, data: xr.Dataset, texts: tuple[TextOfRow, TextOfRow] | None) -> Path:
-    """Write all suspected pairs of an audit as CSV, the largest push first, with a column `label` to fill in."""
-    stream = io.StringIO()
-    writer = csv.DictWriter(stream, SUSPECT_COLUMNS, lineterminator="\n")
-    writer.writeheader()
-    for pair in documents.suspects(data):
-        row = {key.removeprefix("pair_"): value for key, value in pair.items()}
-        row["rules"] = " ".join(name.replace(" ", "_") for name in pair["rules"])
-        row["label"] = 1 if KNOWN_RULE in pair["rules"] else None  # needs no reading
-        for side, text in zip(("query", "candidate"), texts or (), strict=bool(texts)):
-            row[f"{side}_text"] = text(row[side])
-        writer.writerow({name: writing.cell(value) for name, value in row.items()})
-    return writing.write(path, stream.getvalue().encode())
 
 
 def verify(datasets: Sequence[xr.Dataset]) -> list[Table]:
@@ -102,7 +80,7 @@ def verify(datasets: Sequence[xr.Dataset]) -> list[Table]:
 
 
 def diff(data: xr.Dataset) -> list[Table]:
-    """Return a row for each number: both means, the paired difference, its p-value; and the most changed queries."""
+    """Return a row for each number: both means, the paired difference, its p-value."""
     names, by, lines = [str(name) for name in data["version"].values], data.attrs.get("by"), []
     shown = data.assign(A=data["mean"].isel(version=0), B=data["mean"].isel(version=1), change=changes(data))
     for side, single in results.sides(shown).items() if by in data["metric"] else ():
@@ -118,14 +96,7 @@ def diff(data: xr.Dataset) -> list[Table]:
     shown["p_holm"] = texts.assign_attrs(p.attrs)
     first, *more = from_variables(shown, ("A", "B", "change", "p_holm", "increased", "decreased"))
     head = (*lines, f"A: {names[0]}; B: {names[1]}")
-    tables = [replace(first, head=head, notes=tuple(results.lines(data.attrs))), *more]
-    if "changed" in data.dims:
-        values = {f"{by} {name}": data["changed_value"].isel(version=place) for place, name in enumerate("AB")}
-        shown = data.assign({name: value.assign_attrs(long_name=name) for name, value in values.items()})
-        index = data["changed_index"]
-        shown["row"] = xr.where(index >= 0, index.astype(str), "-")  # -1 if a direction has fewer
-        tables += from_variables(shown, ("row", "changed_name", *values))
-    return tables
+    return [replace(first, head=head, notes=tuple(results.lines(data.attrs))), *more]
 
 
 def changes(data: xr.Dataset) -> xr.DataArray:
@@ -142,9 +113,5 @@ def changes(data: xr.Dataset) -> xr.DataArray:
 
 def replay(data: xr.Dataset) -> list[Table]:
     """Return the means of each variant, and the paired change of the number by which variants are compared."""
-    by = data.attrs["by"]
-    hidden = ("contributing", "idle") if data.attrs.get("share") == "unknown" else ("relative",)
-    means = data["mean"].sel(metric=[name for name in data["metric"].values if name == by or name not in hidden])
-    small = means.drop_attrs().to_dataset("metric").assign_attrs(data.attrs)
-    small["idle"].attrs["units"] = "%"
-    return generic(small.assign(change=changes(data.sel(metric=by, drop=True))))
+    means = data["mean"].drop_attrs().to_dataset("metric").assign_attrs(data.attrs)
+    return generic(means.assign(change=changes(data.sel(metric=data.attrs["by"], drop=True))))

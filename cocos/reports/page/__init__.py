@@ -800,7 +800,7 @@ def _suspects(work: _Work, data: xr.Dataset | None, items: Any) -> list[PageSect
         some.append(Suspect(query, candidate, *said, push, score, ", ".join(entry["rules"])))
     shown = reports.table("audit", data)
     section = _answered("suspects", "False negatives?", (), [picture("audit", [data])], shown)  # findings say it
-    return [replace(section, suspects=some, command=work.command("audit", out="suspects.csv"))]
+    return [replace(section, suspects=some, command=work.command("audit", out="suspects.json"))]
 
 
 def _queries(work: _Work, single: Mapping[str, Any] | None) -> list[PageSection]:
