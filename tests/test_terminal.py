@@ -90,14 +90,6 @@ def test_columns_is_the_width(folder, monkeypatch, tmp_path):
     assert terminal.room() == 80
 
 
-def test_columns_of_numbers_that_are_too_many_stand_below_one_another():
-    table = Table(("", "one", "two"), (("x", "1" * 30, "2" * 30), ("y", "3" * 30, "4" * 30)))
-    lines = table.text(40).splitlines()
-    assert [line.split() for line in lines if line] == [
-        ["one"], ["x", "1" * 30], ["y", "3" * 30], ["two"], ["x", "2" * 30], ["y", "4" * 30]
-    ]  # fmt: skip
-
-
 def test_a_cell_cannot_forge_a_row_or_reach_the_terminal():
     table = Table((EVIL, "b"), ((EVIL, EVIL),), (EVIL,), (EVIL,), typed=(EVIL,))
     for width in (None, 80, 40):
