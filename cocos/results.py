@@ -26,12 +26,9 @@ JSON_ATTRIBUTES = ("alarms", "findings", "health", "loss_parameters", "watching"
 
 
 def labelled(variables: Mapping[str, tuple], attrs: dict, measure: str | None = None) -> xr.Dataset:
-    """Make a Dataset of arrays with their labels; one whose only dimension has its own name is a coordinate.
+    """Make a Dataset of name -> (dims, values, long name, units); one or both labels may be left out.
 
-    Args:
-        variables: name -> (dims, values, long name, units); the units, or both labels, may be left out.
-        attrs: provenance and options.
-        measure: name of the measure, for `attrs["measure"]`; None: the Dataset is not the result of a measure.
+    A variable along its own name is a coordinate. Only the result of a measure has `attrs["measure"]`.
     """
     arrays = {}
     for name, (dims, values, *labels) in variables.items():
@@ -41,19 +38,16 @@ def labelled(variables: Mapping[str, tuple], attrs: dict, measure: str | None = 
 
 
 def by_direction(records: Mapping[str, Mapping[str, torch.Tensor]], labels: Mapping[str, tuple]) -> dict[str, tuple]:
-    """Stack the tensors of each direction, for `labelled`, and add the coordinate `direction`.
+    """Stack direction -> name -> tensor, for `labelled`; along `query`, shorter directions are padded by NaN.
 
-    Args:
-        records: direction -> name -> tensor; along `query`, a direction with fewer queries is padded by NaN.
-        labels: name -> (dims of one direction, long name, units).
+    `labels` has name -> (dims of one direction, long name, units).
     """
     variables: dict[str, tuple] = {"direction": ("direction", list(records))}
     for name, (dims, *label) in labels.items():
         tensors = [record[name].cpu() for record in records.values()]
-        if dims[:1] == ("query",):
-            stacked = pad_sequence([tensor.double() for tensor in tensors], batch_first=True, padding_value=math.nan)
-        else:
-            stacked = torch.stack(tensors)
+        padded = dims[:1] == ("query",)
+        tensors = [tensor.double() for tensor in tensors] if padded else tensors
+        stacked = pad_sequence(tensors, batch_first=True, padding_value=math.nan) if padded else torch.stack(tensors)
         variables[name] = (("direction", *dims), stacked, *label)
     return variables
 
@@ -85,9 +79,7 @@ def provenance(loss, **more) -> dict:
 
     There is no date, so that equal runs write equal bytes.
     """
-    infinite = {
-        name: str(value) for name, value in loss.parameters.items() if isinstance(value, float) and math.isinf(value)
-    }
+    infinite = {name: str(value) for name, value in loss.parameters.items() if value in (math.inf, -math.inf)}
     attrs = {
         **versions(),
         "loss": loss.name,
@@ -106,12 +98,8 @@ def save(data: xr.Dataset | Mapping[str, xr.Dataset], path: Path) -> Path:
 
     Attributes are sorted, so that equal results are equal bytes.
 
-    Args:
-        data: Dataset, or label -> Dataset.
-        path: name ending in `.nc`.
-
     Raises:
-        InputError: the file cannot be written.
+        InputError: the file cannot be written, or its name does not end in `.nc`.
 
     Examples:
         >>> import pathlib, tempfile
@@ -123,10 +111,10 @@ def save(data: xr.Dataset | Mapping[str, xr.Dataset], path: Path) -> Path:
     if Path(path).suffix != ".nc":
         raise InputError(f"output {path}: suffix {Path(path).suffix!r}, expected .nc (netCDF)")
     path = writing.output(path)
-    groups = (
-        {"/": data} if isinstance(data, xr.Dataset) else {f"/{k}": single for k, single in enumerate(data.values())}
-    )
-    groups.setdefault("/", xr.Dataset(attrs={"labels": json.dumps(list(data))}))  # a label is any text
+    groups = {"/": data}
+    if not isinstance(data, xr.Dataset):  # a label is any text
+        groups = {f"/{place}": dataset for place, dataset in enumerate(data.values())}
+        groups["/"] = xr.Dataset(attrs={"labels": json.dumps(list(data))})
     encoding = {}
     for group, dataset in groups.items():
         groups[group] = dataset.drop_attrs(deep=False).assign_attrs(sorted(dataset.attrs.items()))
@@ -141,10 +129,6 @@ def open(path: Path) -> xr.Dataset | dict[str, xr.Dataset]:
     Raises:
         InputError: the file cannot be read, or is damaged.
         UnsafeFile: it refers to other files.
-
-    Examples:
-        >>> cocos.results.open("count.nc").attrs["loss"]  # doctest: +SKIP
-        'ntxent'
     """
     path = Path(path)
     if path.suffix == ".jsonl":
@@ -168,12 +152,11 @@ def open(path: Path) -> xr.Dataset | dict[str, xr.Dataset]:
     except Exception as error:  # h5py and xarray raise many types for damaged files
         reason = str(error).partition("\n")[0][:120] or type(error).__name__
         raise InputError(f"{path} is no result of cocos, or a damaged one ({reason}); write it again") from error
-    datasets = {name: node.to_dataset().drop_encoding() for name, node in [("/", tree), *tree.children.items()]}
-    for data in datasets.values():
+    root, *datasets = (node.to_dataset().drop_encoding() for node in (tree, *tree.children.values()))
+    for data in (root, *datasets):
         check_attributes(path, data.attrs)
-    root = datasets.pop("/")
-    labels = json.loads(root.attrs["labels"]) if "labels" in root.attrs else datasets
-    return dict(zip(labels, datasets.values(), strict=True)) or root
+    labels = json.loads(root.attrs["labels"]) if "labels" in root.attrs else tree.children
+    return dict(zip(labels, datasets, strict=True)) or root
 
 
 def _check_links(path: Path, content: bytes) -> None:
