@@ -94,19 +94,12 @@ def provenance(loss, **more) -> dict:
 
 
 def save(data: xr.Dataset | Mapping[str, xr.Dataset], path: Path) -> Path:
-    """Write a Dataset, or a group for each of several, as a netCDF-4 file, whole or not at all.
+    """Write a Dataset, or a group for each of label -> Dataset, as a netCDF-4 file (.nc), whole or not at all.
 
     Attributes are sorted, so that equal results are equal bytes.
 
     Raises:
-        InputError: the file cannot be written, or its name does not end in `.nc`.
-
-    Examples:
-        >>> import pathlib, tempfile
-        >>> data = cocos.measures.weight_curve("triplet", points=5)
-        >>> path = cocos.results.save(data, pathlib.Path(tempfile.mkdtemp(), "curve.nc"))
-        >>> cocos.results.open(path).equals(data)
-        True
+        InputError: the file cannot be written, or has another suffix.
     """
     if Path(path).suffix != ".nc":
         raise InputError(f"output {path}: suffix {Path(path).suffix!r}, expected .nc (netCDF)")

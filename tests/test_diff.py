@@ -128,7 +128,7 @@ def test_two_results_are_compared_by_the_command(files):
     saved = results.open(files / "diff.nc")
     assert saved["difference"].dims == ("direction", "metric") and saved.attrs["by"] == "contributing"
     text = call("diff", "before.nc", "after.nc").stdout
-    assert "q2c contributing" in text and "n = 40" in text and "(Holm)" in text
+    assert "q2c contributing" in text and "(Holm)" in " ".join(text.split())
 
 
 def _by_row(counted, path):
@@ -221,8 +221,10 @@ def test_no_change_is_claimed_that_is_not_resolved_and_a_collapse_is_named():
     generator = torch.Generator().manual_seed(3)
     rows = torch.randn(30, 6, generator=generator)
     sides = [Embeddings(rows, rows + torch.randn(30, 6, generator=generator)) for _ in range(2)]
-    text = table("diff", measures.diff(*sides)).text(400)
-    assert "q2c: MRR no significant change" in text
+    shown = table("diff", measures.diff(*sides))
+    (row,) = (row for row in shown.rows if row[0] == "q2c MRR")
+    (holm,) = (place for place, column in enumerate(shown.columns) if "Holm" in column)
+    assert float(row[holm]) > 0.05
     still = [Embeddings(torch.ones(8, 4), k * torch.ones(8, 4)) for k in (2, 3)]
     data = measures.diff(*still)
     assert data.attrs["notes"].startswith("A: ") and {"collapsed", "equal"} <= kinds(data)

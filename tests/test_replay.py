@@ -234,8 +234,8 @@ def test_the_table_states_the_change_and_what_it_cannot_say(file):
     one = data.sel(direction="q2c", metric="contributing")
     place = int(np.argmax(abs(one["difference"].values)))
     assert f"q2c {one['variant'].values[place]}" in flat and "The embeddings are frozen" in data.attrs["frozen"]
-    change, low, high = (f"{float(one[key][place]):+.4g}" for key in ("difference", "low", "high"))
-    assert f"{change} [{low}, {high}]" in flat
+    change, low, high = (f"{float(one[key][place]):.4g}" for key in ("difference", "low", "high"))
+    assert f"{change} {low} {high}" in flat
 
 
 def test_a_change_that_is_not_resolved_is_not_claimed(embeddings):

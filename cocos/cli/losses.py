@@ -22,9 +22,7 @@ def losses(
     output.check_output(out, suffixes=(".json",))
     if name is None:
         entries = [cocos.reports.cards.entry(loss) for loss in cocos.losses.names()]
-        return output.print_result(
-            context, [cocos.reports.cards.losses_table(entries, cocos.losses.UNCOUNTABLE)], entries
-        )
+        return output.print_result(context, [cocos.reports.cards.losses_table(entries)], entries)
     if cocos.losses.canonical(name) not in cocos.losses.names():
         raise InputError(f"loss {name!r}: not a built-in loss; cocos verify --loss {name} checks it")
     output.print_result(context, [cocos.reports.cards.card(name)], cocos.reports.cards.entry(name))

@@ -113,11 +113,8 @@ def plot(
         cocos.results.save(datasets[0], out)
     elif out is not None:
         drawing.draw(name, datasets, out, options=typed, texts=texts, width=width)
-    tables, documents = [], []
-    for dataset, row_text in zip(datasets, texts, strict=True):
-        labels = {key: row_text[key] for key in ("labels", "query") if key in row_text}
-        tables += cocos.reports.tables(name, dataset, **labels)
-        documents.append(cocos.reports.document(name, dataset, **labels))
+    tables = [table for dataset in datasets for table in cocos.reports.tables(name, dataset)]
+    documents = [cocos.reports.document(name, dataset) for dataset in datasets]
     directions = {side: part for document in documents for side, part in document.get("directions", {}).items()}
     document = {"kind": name} | documents[0] | {"directions": directions}
     output.print_result(

@@ -5,9 +5,8 @@ from typing import Any
 
 import xarray as xr
 
-from cocos.base.errors import InputError
-from cocos.reports import cards, count, layouts, run
-from cocos.reports.documents import document, with_texts
+from cocos.reports import cards, count, layouts
+from cocos.reports.documents import document
 from cocos.reports.tables import Table, generic
 
 __all__ = ["cards", "document", "show", "table", "tables"]
@@ -15,17 +14,16 @@ __all__ = ["cards", "document", "show", "table", "tables"]
 # Measures with a layout of their own.
 LAYOUTS = {
     **{"audit": layouts.audit, "diff": layouts.diff, "evaluate": layouts.evaluate, "replay": layouts.replay},
-    **{"verify": layouts.verify, "count": lambda data: [count.table(data)], "run": lambda data: [run.table(data)]},
+    **{"verify": layouts.verify, "count": lambda data: [count.table(data)], "run": layouts.run},
 }
 
 
 def tables(name: str, dataset: xr.Dataset | Sequence[xr.Dataset], **options: Any) -> list[Table]:
     """Return the tables of a Dataset; `verify` takes several Datasets, `count` label -> Dataset as well.
 
-    Tables of single rows take `labels`, row of a candidate -> its text, and the text of the `query`; `audit` takes the
-    `texts` of both sides and the `top` number of pairs.
+    `audit` takes the `texts` of both sides, row -> text, and the `top` number of pairs.
     """
-    return LAYOUTS[name](dataset, **options) if name in LAYOUTS else generic(with_texts(dataset, **options))
+    return LAYOUTS.get(name, generic)(dataset, **options)
 
 
 def table(name: str, dataset: xr.Dataset | Sequence[xr.Dataset], **options: Any) -> Table:
@@ -34,13 +32,6 @@ def table(name: str, dataset: xr.Dataset | Sequence[xr.Dataset], **options: Any)
 
 
 def show(dataset: xr.Dataset | dict[str, xr.Dataset], **options: Any) -> None:
-    """Print the verdict and the numbers of a result, or of label -> result; `options` as for `tables`.
-
-    Examples:
-        >>> embeddings = cocos.Embeddings(torch.eye(3), 2 * torch.eye(3))
-        >>> cocos.show(cocos.measures.count(embeddings, "ntxent"))  # doctest: +SKIP
-    """
+    """Print the verdict and the numbers of a result, or of label -> result; `options` as for `tables`."""
     first = next(iter(dataset.values())) if isinstance(dataset, dict) else dataset
-    if "measure" not in first.attrs:
-        raise InputError("show: a Dataset without attrs['measure'], expected the result of a measure")
     print("\n\n".join(map(str, tables(first.attrs["measure"], dataset, **options))))

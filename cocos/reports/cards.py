@@ -9,32 +9,27 @@ from cocos.reports.tables import Step, Table
 
 # Largest number of lines for a list, such as the tensors of a file.
 MOST_LINES = 24
-NOTES = (
-    "One loss in detail, also by its other names: cocos losses InfoNCE. Your own loss: --loss file.py:attribute.",
-    'A sum: --loss "triplet+0.5*contrastive_cosine"; of selected negatives: --loss "top_k(ntxent)" -p k=16.',
-    "A library's loss: --loss pml:CircleLoss, open_clip:ClipLoss, lightly:NTXentLoss, st:MultipleNegativesRankingLoss.",
-)
+EMPTY = (None, "", [], (), {})
 
 
-def losses_table(entries: list[dict], uncountable: dict[str, str]) -> Table:
-    """List losses, given by `entry`, by family with their parameters; below, why others are not implemented."""
+def losses_table(entries: list[dict]) -> Table:
+    """List losses, given by `entry`, by family with their parameters."""
     rows = []
     for loss in sorted(entries, key=lambda loss: (loss["family"], loss["name"])):
         parameters = ", ".join(f"{name}={value}" for name, value in loss["parameters"].items())
         rows.append((loss["name"], loss["family"], parameters or "none"))
-    reasons = [f"{', '.join(names.split())}: {reason}" for names, reason in uncountable.items()]
     head = (f"{len(rows)} losses with the default parameters of their papers",)
-    return Table(("loss", "family", "parameters"), tuple(rows), head, (*reasons, *NOTES), left=True)
+    return Table(("loss", "family", "parameters"), tuple(rows), head, left=True)
 
 
 def entry(name: str) -> dict:
     """Describe a loss as plain data: name, parameters, properties, formula, source and equal losses."""
     loss = losses.load(name)
     sections = docstrings.sections(type(loss))
-    aliases = []
-    for alias, implied in loss.aliases.items():
-        values = ", ".join(f"{key}={value}" for key, value in implied.items())
-        aliases.append(f"{alias} ({values})" if values else alias)
+    implied = {
+        alias: ", ".join(f"{key}={value}" for key, value in values.items()) for alias, values in loss.aliases.items()
+    }
+    aliases = [f"{alias} ({values})" if values else alias for alias, values in implied.items()]
     properties = ("metric", "couples", "gradient", "balanced", "sample", "family")
     return {
         "name": loss.name,
@@ -53,14 +48,8 @@ def entry(name: str) -> dict:
 
 def card(name: str) -> Table:
     """Return the table of one loss."""
-    loss, cls = entry(name), type(losses.load(name))
-    documented = docstrings.parameters(cls)
-    for parameter, value in loss["parameters"].items():
-        loss["parameters"][parameter] = f"{value}: {documented.get(parameter) or documented.get(f'{parameter}_', '')}"
-    loss["equal_to"] = [f"{equal['loss']}, {equal['where']}" for equal in loss["equal_to"]]
-    head = (f"{loss.pop('name')}  ({cls.__name__})", loss.pop("summary"))
-    rows = tuple(lines(loss))
-    return Table(("", ""), rows, head, left=True, typed=(Step("count", ("example",), {"loss": name}),))
+    rows = tuple(lines(entry(name)))
+    return Table(("", ""), rows, left=True, typed=(Step("count", ("example",), {"loss": name}),))
 
 
 def contents(about: dict) -> Table:
@@ -81,10 +70,8 @@ def lines(values: dict, prefix: str = "") -> Iterator[tuple[str, str]]:
             yield from lines(value, f"{name}.")
         elif isinstance(value, list) and value and isinstance(value[0], dict):
             for item in value[:MOST_LINES]:
-                fields = {field: text for field, text in item.items() if text not in (None, "", [], {})}
-                texts = fields.pop("name", ""), ", ".join(f"{field} {text}" for field, text in fields.items())
-                yield name, "  ".join(filter(None, texts))
+                yield name, ", ".join(f"{field} {text}" for field, text in item.items() if text not in EMPTY)
             if len(value) > MOST_LINES:
                 yield "", f"and {len(value) - MOST_LINES} more {name} (--json)"
-        elif value not in (None, "", [], ()):
+        elif value not in EMPTY:
             yield name, ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)

@@ -13,8 +13,6 @@ from cocos.reports.tables import Step, Table, batches, next_steps, parameter_val
 # Row to report, by convention: the mean over all queries, or the one that the published tables print.
 REPORTED = {"standard": "contributing_all", "ecir2022": "contributing_mean"}
 REPORTED_NOTE = "* value to report, with loss, eps and batch size. Definitions: docs/concepts.md"
-# Status of a loss among several, if it is not the kind of its gradient.
-STATUS = {"shared": "OK", "no samples": "no verdict", "mispaired": "mismatched", "alike": "nearly collapsed"}
 # Columns of each loss, and their symbols: Bleeker & de Rijke 2022, Tables 3 (triplet), 4 (NT-Xent) and 5 (SmoothAP).
 TRIPLET_COLUMNS = (("contributing_mean", "C^{A}"), ("contributing_sum", "C^{B}"), ("idle", "C^{0}"))
 PUBLISHED_COLUMNS = {
@@ -26,42 +24,31 @@ UNKNOWN = {"mean": None, "std": None}
 
 def table(data: xr.Dataset | Mapping[str, xr.Dataset]) -> Table:
     """Return a row for each statistic and a column for each direction, or for each loss and direction."""
-    datasets = [data] if isinstance(data, xr.Dataset) else list(data.values())
-    losses = [single.attrs["loss"] for single in datasets]
-    names = losses if len(set(losses)) == len(losses) else list(data)
-    summaries, head = [documents.count(single) for single in datasets], []
-    for single, summary in zip(datasets, summaries, strict=True):
+    datasets = {"": data} if isinstance(data, xr.Dataset) else data
+    names = {single.attrs["loss"]: single for single in datasets.values()}
+    datasets = names if len(names) == len(datasets) else datasets  # labels have the parameters
+    columns, head, notes = {}, [], []
+    for name, single in datasets.items():
+        summary, attrs = documents.count(single), single.attrs
         parameters = ", ".join(parameter_values(summary["loss"]["parameters"])).replace("=", " ")
-        head.append(f"loss: {single.attrs['loss']}, {single.attrs.get('loss_origin') or parameters or 'no parameters'}")
-    head += dict.fromkeys(line for single in datasets for line in findings.first(single.attrs))
-    columns, notes = {}, []
-    for name, single, summary in zip(names, datasets, summaries, strict=True):
-        directions = summary["directions"]
-        ranked = summary.get("metrics", {"directions": {}})["directions"]
-        for side, entry in directions.items():
-            columns[f"{name} {side}" if len(names) > 1 else side] = entry | {"metrics": ranked.get(side, {})}
-        if len(names) > 1:
-            kinds = {side: STATUS.get(kind, kind) for side, kind in findings.kinds_of_directions(single).items()}
-            verdict = kinds.popitem()[1] if len(set(kinds.values())) == 1 else findings.by_direction(kinds)
-            head.append(f"{name}: {verdict}, {_contributing(directions, summary)}")
-            continue
-        head += [f"{side}: {_contributing({side: entry}, summary)}" for side, entry in directions.items()]
+        head.append(f"loss: {attrs['loss']}, {attrs.get('loss_origin') or parameters or 'no parameters'}")
+        head += findings.first(attrs)
+        metrics = summary.get("metrics", {"directions": {}})["directions"]
+        for side, entry in summary["directions"].items():
+            columns[f"{name} {side}" if len(datasets) > 1 else side] = entry | {"metrics": metrics.get(side, {})}
+            head.append(f"{side}: {_contributing(entry, summary)}")
         for finding in findings.of_count(single):
             if finding.severity == "note" or finding.kind == "repeated rows":
                 notes.append(finding.text)
             else:  # the next command is the cure of a gradient
                 head.append(finding.sentence if finding.kind in findings.GRADIENTS else finding.text)
-    plans = list(map(_plan, datasets, summaries))
-    notes += [f"{name}: {plan}" for name, plan in zip(names, plans, strict=True)] if len(names) > 1 else plans
-    rows = tuple(_rows(summaries[0], columns.values()))
-    return Table(("", *columns), rows, tuple(head), (*notes, REPORTED_NOTE), typed=_next(datasets))
+        notes.append(_plan(single, summary))
+    rows = tuple(_rows(summary, columns.values()))
+    return Table(("", *columns), rows, tuple(head), (*notes, REPORTED_NOTE), typed=_next([*datasets.values()]))
 
 
 def latex(data: xr.Dataset | Mapping[str, xr.Dataset], label: str) -> str:
-    r"""Write the published columns of a loss as a LaTeX tabular, of several losses one each.
-
-    Losses without published columns get those of the triplet loss.
-    """
+    """Write the published columns of a loss, or those of the triplet loss, as LaTeX; of several, a tabular each."""
     if not isinstance(data, xr.Dataset):
         return "\n\n".join(latex(single, label) for single in data.values())
     summary = documents.count(data)
@@ -90,18 +77,15 @@ def _escaped(text: str) -> str:
     return "".join(special.get(c, f"\\{c}" if c in "&%$#_{}" else c) for c in terminal.clean(text))
 
 
-def _contributing(directions: Mapping[str, dict], summary: dict) -> str:
-    """Write the numbers of contributing negatives and of queries without any, by direction if there are several."""
-    unit_known = all(entry["contributing_all"]["mean"] is not None for entry in directions.values())
-    counts, idle = {}, {}
-    for name, entry in directions.items():
-        counted = entry["contributing_all" if unit_known else "relative"]["mean"] or 0.0
-        counts[name] = f"{findings.rounded(counted)} of {findings.rounded(entry['negatives']['mean'])}"
-        idle[name] = f"{100 * entry['idle_fraction']['mean']:.1f} %" if unit_known else ""
-    counts, idle = (findings.by_direction(texts) if len(texts) > 1 else texts.popitem()[1] for texts in (counts, idle))
-    if unit_known:
-        return f"contributing negatives {counts}, idle queries {idle}"
-    return f"negatives with more than {100 * summary['eps']:.6g} % of the push {counts}"
+def _contributing(entry: dict, summary: dict) -> str:
+    """Write the number of contributing negatives of a direction, and its queries without any."""
+    negatives = findings.rounded(entry["negatives"]["mean"])
+    if entry["contributing_all"]["mean"] is None:  # the unit of the loss is unknown
+        relative = findings.rounded(entry["relative"]["mean"] or 0.0)
+        return f"negatives with more than {100 * summary['eps']:.6g} % of the push {relative} of {negatives}"
+    contributing = findings.rounded(entry["contributing_all"]["mean"])
+    idle = f"{100 * entry['idle_fraction']['mean']:.1f} %"
+    return f"contributing negatives {contributing} of {negatives}, idle queries {idle}"
 
 
 def _rows(summary: dict, directions: Collection[dict]) -> Iterator[tuple[str, ...]]:
@@ -144,9 +128,8 @@ def _plan(data: xr.Dataset, summary: dict) -> str:
 
 def _next(datasets: Sequence[xr.Dataset]) -> tuple[Step, ...]:
     """Return the command that looks further into the loss with the gravest kind of gradient."""
-    kinds = [min(findings.kinds_of_directions(data).values(), key=findings.GRADIENT_KINDS.index) for data in datasets]
-    kind = min(kinds, key=findings.GRADIENT_KINDS.index)
-    data = datasets[kinds.index(kind)]
+    kinds = [(kind, data) for data in datasets for kind in findings.kinds_of_directions(data).values()]
+    kind, data = min(kinds, key=lambda pair: findings.GRADIENT_KINDS.index(pair[0]))
     loss = documents.loss_entry(data.attrs)
     command, options = findings.next_command(kind, loss["name"])
     if len(datasets) > 1 and command != "evaluate":

@@ -5,7 +5,7 @@ A measure with published keys has a function here; all other documents are gener
 
 import json
 import warnings
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Hashable, Iterable
 from typing import Any
 
 import numpy as np
@@ -31,27 +31,13 @@ HIDDEN = (
 ).split()
 
 
-def document(measure: str, data: xr.Dataset | dict[str, xr.Dataset], **texts: Any) -> dict[str, Any]:
-    """Return the JSON document of a Dataset with its findings, and the texts of single rows as for `with_texts`.
-
-    Examples:
-        >>> data = cocos.measures.weight_curve("triplet", points=5)
-        >>> cocos.reports.document("weight_curve", data)["loss"]
-        {'name': 'triplet', 'parameters': {'margin': 0.2}}
-    """
+def document(measure: str, data: xr.Dataset | dict[str, xr.Dataset]) -> dict[str, Any]:
+    """Return the JSON document of a Dataset, or of label -> Dataset, with its findings."""
     if isinstance(data, dict):
         documents = [{"label": label, **document(measure, single)} for label, single in data.items()]
         return {"measure": measure, **{key: documents[0][key] for key in ("cocos", "checkpoint")}, "losses": documents}
-    content = DOCUMENTS.get(measure, generic)(with_texts(data, **texts))
+    content = DOCUMENTS.get(measure, generic)(data)
     return {"measure": measure, **content, "findings": [finding.document() for finding in findings.of(data)]}
-
-
-def with_texts(data: xr.Dataset, labels: Callable[[int], str] | None = None, query: str | None = None) -> xr.Dataset:
-    """Add the texts of single rows: `labels`, row of a candidate -> its text, and the text of the query."""
-    if labels is not None and "candidate_index" in data:
-        texts = [labels(int(row)) for row in data["candidate_index"].values]
-        data = data.assign(text=("candidate", texts, {"long_name": "text of the candidate"}))
-    return data if query is None else data.assign_attrs(query_text=query)
 
 
 def generic(data: xr.Dataset) -> dict[str, Any]:
@@ -60,23 +46,20 @@ def generic(data: xr.Dataset) -> dict[str, Any]:
     A variable over queries has its mean and its 5th, 50th and 95th percentile, one along an axis its values there,
     nested by their coordinates; of a long axis, a few. Matrices and histograms are left to plots and files.
     """
-    content, single = header(data), data.attrs.get("direction")
-    names = data["direction"].values.tolist() if "direction" in data.dims else [single] if single else []
-    directions: dict[str, dict] = {name: {} for name in names}
-    values = directions[single] if single else {}
-    values |= results_of(data.attrs)
+    content, single, values = header(data), data.attrs.get("direction"), results_of(data.attrs)
+    directions = {name: {} for name in data["direction"].values.tolist()} if "direction" in data.dims else {}
     key, *axes = NESTED.get(data.attrs["measure"], (None,))
     if inner := [name for name in data if axes and data[name].dims == tuple(axes)]:
         values[key], data = entries(data, inner, *axes), data.drop_vars(inner)
     for name in (name for name in data.data_vars if name not in content):
         if (shown := thinned(data, name)) is None:
             continue
-        if "direction" in shown.dims:
-            for side in names:
-                directions[side][name] = nested(shown.sel(direction=side, drop=True))
-        else:
+        if "direction" not in shown.dims:
             values[name] = nested(shown)
-    return content | ({} if single else values) | {"directions": directions}
+            continue
+        for side, entry in directions.items():
+            entry[name] = nested(shown.sel(direction=side, drop=True))
+    return content | {"directions": {single: values}} if single else content | values | {"directions": directions}
 
 
 def results_of(attrs: dict) -> dict[str, Any]:
@@ -125,8 +108,14 @@ def thinned(data: xr.Dataset, name: Hashable) -> xr.DataArray | None:
             warnings.simplefilter("ignore", RuntimeWarning)
             bands = values.quantile(list(QUANTILES.values()), items).assign_coords(quantile=list(QUANTILES))
         return xr.concat([values.mean(items).expand_dims(quantile=["mean"]), bands], "quantile")
-    places = {axis: np.linspace(0, values.sizes[axis] - 1, 3 if len(long) > 1 else 7).astype(int) for axis in long}
-    return values.isel(places)
+    places = {axis: evenly(values.sizes[axis]) for axis in long}
+    return values.isel({axis: row[[0, len(row) // 2, -1]] if len(long) > 1 else row for axis, row in places.items()})
+
+
+def evenly(size: int) -> np.ndarray:
+    """Return evenly spaced places of a long axis with its ends: as many as divide it evenly, and at most nine."""
+    even = [count for count in range(5, 10) if (size - 1) % (count - 1) == 0]
+    return np.linspace(0, size - 1, max(even, default=7)).round().astype(int)
 
 
 def coordinate(value: Any) -> str:
@@ -193,10 +182,8 @@ def count(data: xr.Dataset) -> dict[str, Any]:
 
 def evaluate(data: xr.Dataset) -> dict[str, Any]:
     """Return mean and standard deviation over the folds of each metric, by direction; again with distractors."""
-    last = {name: data[name].dims[-1:] for name in data}
-    folds = data[
-        [name for name in data if last[name] in (("fold",), ("direction",)) and "member" not in data[name].dims]
-    ]
+    whole = data.drop_dims("member", errors="ignore")
+    folds = whole[[name for name in whole if whole[name].dims[-1:] in (("fold",), ("direction",))]]
     content = {"split": None, "trained_with": None} | generic(folds.sel(distractors="without", drop=True))
     content["k"] = [int(k) for k in data.attrs["k"].split(",")]
     if data.sizes["distractors"] > 1:
@@ -238,14 +225,13 @@ def run(data: xr.Dataset) -> dict[str, Any]:
     step = axis(data)
     numbers = data.drop_vars(step)  # lists, not nested by step
     curves = {name: numbers[name].dims for name in numbers if numbers[name].dtype.kind in "fiu"}
+    by_direction = [name for name, dims in curves.items() if dims == (step, "direction")]
     return {
         **header(data),
         "steps": [int(value) for value in data[step].values],
         **({"files": [str(name) for name in data["file"].values]} if "file" in data else {}),
         "values": {name: nested(numbers[name]) for name, dims in curves.items() if dims == (step,)},
-        "directions": entries(
-            numbers, [name for name, dims in curves.items() if dims == (step, "direction")], "direction"
-        ),
+        "directions": entries(numbers, by_direction, "direction"),
         "alarms": episodes(data),
         "watching": json.loads(data.attrs.get("watching", "{}")),
         "left_out": json.loads(str(data.attrs.get("left_out", "[]"))),
@@ -268,7 +254,4 @@ def verify(data: xr.Dataset) -> dict[str, Any]:
 
 
 # Measures with a document of their own.
-DOCUMENTS: dict[str, Callable[[xr.Dataset], dict[str, Any]]] = {
-    **{"audit": audit, "count": count, "evaluate": evaluate, "landscape": landscape},
-    **{"run": run, "verification": verification, "verify": verify},
-}
+DOCUMENTS = {function.__name__: function for function in (audit, count, evaluate, landscape, run, verification, verify)}

@@ -1,21 +1,34 @@
 """Tables of the measures that have a layout of their own."""
 
+import json
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from pathlib import Path
 
-import numpy as np
 import xarray as xr
 
 from cocos import results
 from cocos.base import terminal
-from cocos.counting import averages, findings
+from cocos.counting import averages, findings, shares
+from cocos.measures.run import AMONG_SAMPLES, axis, episodes, widest
+from cocos.monitor import detectors as shelf
+from cocos.monitor import records
 from cocos.reports import documents
-from cocos.reports.tables import Table, from_variables, generic, head, next_steps, number, spread
+from cocos.reports.tables import Step, Table, from_variables, generic, head, next_steps, spread
 
-# Fractions of an audit that its tables show in percent, by rule and by filter.
-FRACTIONS = ("share", "push_share", "placebo", "met", "filter_share", "filter_push", "push_precision", "push_recall")
+# Variables in the tables of an audit, by rule and by filter.
+AUDIT_SHOWN = (
+    "suspects share push_share placebo met filter_share filter_push push_precision push_recall emptied"
+).split()
 # The rule whose pairs are known to belong together, so that they need no reading.
 KNOWN_RULE = "group"
+# Paired difference and its interval.
+CHANGE = ("difference", "low", "high")
+# Variables in the table of a run.
+RUN_SHOWN = (
+    *("contributing", "relative", "idle", "unpushed", "effective", *(f"push_{key}" for key in records.SOURCE_KEYS)),
+    *("R@1", f"R@1{AMONG_SAMPLES}", "value", "scale", "dtp", "alarm"),
+)
 TextOfRow = Callable[[int], str]
 
 
@@ -43,11 +56,8 @@ def audit(data: xr.Dataset, texts: tuple[TextOfRow, TextOfRow] | None = None, to
     notes = [finding.text for finding in findings.of_audit(data) if finding.text not in lines]
     suspected = data["suspects"].sel(rule="any rule")
     lines += [f"{side}: likely false negatives: none" for side in data["direction"].values[suspected == 0]]
-    percent = {
-        name: (100 * data[name]).assign_attrs(data[name].attrs | {"units": "%"}) for name in FRACTIONS if name in data
-    }
-    shown = data.assign(percent).isel(rule=(data["suspects"] > 0).any("direction"))
-    first, *filters = from_variables(shown, ("suspects", *percent, "emptied"))
+    shown = data.isel(rule=(data["suspects"] > 0).any("direction"))
+    first, *filters = from_variables(shown, AUDIT_SHOWN)
     whole = {"batch_size": "all"} if int(data.attrs["batches"]) > 1 else {}
     step = next_steps(data.attrs, "audit", {"out": "suspects.json"} | whole) if suspected.any() else ()
     pairs, unread = [], [pair for pair in documents.suspects(data) if KNOWN_RULE not in pair["rules"]]
@@ -80,38 +90,45 @@ def verify(datasets: Sequence[xr.Dataset]) -> list[Table]:
 
 
 def diff(data: xr.Dataset) -> list[Table]:
-    """Return a row for each number: both means, the paired difference, its p-value."""
-    names, by, lines = [str(name) for name in data["version"].values], data.attrs.get("by"), []
-    shown = data.assign(A=data["mean"].isel(version=0), B=data["mean"].isel(version=1), change=changes(data))
-    for side, single in results.sides(shown).items() if by in data["metric"] else ():
-        values = single.sel(metric=by)
-        if values["low"].notnull():
-            verdict = "changed" if values["p_holm"] <= 1 - float(data.attrs["level"]) else "no significant change"
-            before, after = number(values["A"]), number(values["B"])
-            change = f"{values['change'].item()}, n = {int(values['pairs'])}"
-            lines.append(f"{side}: {by} {verdict}, {before} -> {after}, {change}")
-    shown["A"].attrs, shown["B"].attrs = {"long_name": "A"}, {"long_name": "B"}
-    p = data["p_holm"]
+    """Return a row for each number: both means, the paired difference with its interval, and its p-value."""
+    means, p = data["mean"].drop_attrs().assign_coords(version=["A", "B"]).to_dataset("version"), data["p_holm"]
     texts = xr.where(p < 1e-4, "<0.0001", p.round(4).astype(str)).where(p.notnull(), "-").astype(str)
-    shown["p_holm"] = texts.assign_attrs(p.attrs)
-    first, *more = from_variables(shown, ("A", "B", "change", "p_holm", "increased", "decreased"))
-    head = (*lines, f"A: {names[0]}; B: {names[1]}")
-    return [replace(first, head=head, notes=tuple(results.lines(data.attrs))), *more]
-
-
-def changes(data: xr.Dataset) -> xr.DataArray:
-    """Write paired differences with their intervals."""
-
-    def write(difference: float, low: float, high: float) -> str:
-        interval = f" [{low:+.4g}, {high:+.4g}]" if np.isfinite(low) else ""
-        return f"{difference:+.4g}{interval}" if np.isfinite(difference) else "-"
-
-    columns = (data[name] for name in ("difference", "low", "high"))
-    cells = xr.apply_ufunc(write, *columns, vectorize=True, output_dtypes=[object]).astype(str)
-    return cells.assign_attrs(long_name=f"change, {100 * float(data.attrs['level']):g} %")
+    shown = data.assign(means).assign(p_holm=texts.assign_attrs(p.attrs))
+    first, *more = from_variables(shown, ("A", "B", *CHANGE, "p_holm", "increased", "decreased"))
+    before, after = data["version"].values
+    return [replace(first, head=(f"A: {before}; B: {after}",), notes=tuple(results.lines(data.attrs))), *more]
 
 
 def replay(data: xr.Dataset) -> list[Table]:
     """Return the means of each variant, and the paired change of the number by which variants are compared."""
     means = data["mean"].drop_attrs().to_dataset("metric").assign_attrs(data.attrs)
-    return generic(means.assign(change=changes(data.sel(metric=data.attrs["by"], drop=True))))
+    return generic(means.assign(data[list(CHANGE)].sel(metric=data.attrs["by"], drop=True)))
+
+
+def run(data: xr.Dataset) -> list[Table]:
+    """Return the numbers of a run, of a long one at a few steps, below the sentences of the detectors."""
+    lines = [finding.sentence for finding in findings.of(data) if finding.severity in {"stop", "look"}]
+    lines.append(watched(data))
+    data = widest(data)
+    attrs, steps = data.attrs, data[axis(data)].values
+    unit = "checkpoint" if axis(data) == "checkpoint" else "record"
+    lines.append(f"{len(steps)} {unit}{'' if len(steps) == 1 else 's'}, step {int(steps[0])} to {int(steps[-1])}")
+    loss = attrs.get("loss_repr", attrs["loss"]) if "loss_repr" not in data else attrs["loss"]
+    lines.append(f"loss {loss}, {shares.above(attrs)} (eps = {float(attrs['eps']):g})")
+    recorded = [name for name in RUN_SHOWN if name in data and data[name].notnull().any()]
+    hidden = {push for unit, push in records.BY_PUSH.items() if unit in recorded}  # one of the two is shown
+    first, *more = from_variables(data, [name for name in recorded if name not in hidden])
+    return [replace(first, head=tuple(lines)), *more]
+
+
+def watched(data: xr.Dataset) -> str:
+    """Count the detectors that watched a run, and whether any fired."""
+    summary = shelf.summary(json.loads(data.attrs.get("watching", "{}")))
+    return summary if episodes(data) else f"no detector fires: {summary}"
+
+
+def following(data: xr.Dataset, paths: Sequence[Path], *, kept: bool = False) -> tuple[Step, ...]:
+    """Return the commands that draw the curves of a run, without options if `kept`, and compare its first and last."""
+    step = Step("run", tuple(map(str, paths)), {"out": "run.png"}, carry=not kept)
+    files = [str(file) for file in data["file"].values if str(file)] if "file" in data else []
+    return (step, Step("diff", (files[0], files[-1]))) if len(files) > 1 else (step,)

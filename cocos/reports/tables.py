@@ -15,20 +15,6 @@ from cocos.base import terminal
 from cocos.counting import findings, shares
 from cocos.reports.documents import coordinate, plain, results_of, thinned
 
-# Variables in the tables of a measure with many of them; documents have all.
-SHOWN = {
-    "contributors": ("positive", "score", "share", "part", "contributes"),
-    "thresholds": ("chosen", "global_precision", "global_recall", "returned_band", "precision_band", "recall_band"),
-    "retrievals": ("candidate", "score", "positive", "best_rank", "best_score", "positives"),
-    "weight_map": ("negatives", "weighed", "contributing", "pulled"),
-    "dtp": ("average", "low", "high", "alpha"),
-    "landscape": ("predicted", "found"),
-    "solve": ("value", "effective"),
-    "replay": ("contributing", "idle", "relative", "effective", "hardest_share", "change"),
-    "same_gradient": ("part", "ratio", "gap"),
-    "temperature": ("state", "equilibrium_temperature", "low", "high", "effective", "effective_own"),
-}
-COLUMN_GAP = 2  # spaces between columns
 NO_LIMIT = 10_000  # width of a table without a limit
 TEXT_LENGTH = 40  # characters of a text in a table
 
@@ -43,13 +29,7 @@ class Step:
     carry: bool = True  # whether it takes the options of the command that suggests it
 
     def __str__(self):
-        """Write the line as it is typed in a shell.
-
-        Examples:
-            >>> from cocos.reports.tables import Step
-            >>> str(Step("count", ("my file.npz",), {"param": ["temperature=0.05"], "batch_size": 64}))
-            "cocos count 'my file.npz' -p temperature=0.05 --batch-size 64"
-        """
+        """Write the line as it is typed in a shell."""
         words = ["cocos", self.command, *map(shlex.quote, self.files)]
         for name, value in self.options.items():
             flag = "-p" if name == "param" else f"--{name.replace('_', '-')}"
@@ -98,7 +78,7 @@ class Table:
 
     def _grid(self) -> Grid:
         """Return the rows; rich wraps headings and cells."""
-        grid = Grid(box=None, padding=(0, COLUMN_GAP, 0, 0), pad_edge=False, show_header=any(self.columns))
+        grid = Grid(box=None, padding=(0, 2, 0, 0), pad_edge=False, show_header=any(self.columns))
         for place, column in enumerate(self.columns):
             align = "right" if place and not self.left else "left"
             grid.add_column(Text(_clean(column)), justify=align, overflow="fold")
@@ -114,46 +94,37 @@ def _clean(text: object) -> str:
 
 def generic(data: xr.Dataset) -> list[Table]:
     """Return the tables of the variables of a Dataset, and of the attributes with results."""
-    if data.attrs["measure"] == "contributors":  # a candidate is named by its row, and its text if known
-        texts = data["text"].values if "text" in data else [""] * data.sizes["candidate"]
-        rows = zip(data["candidate_index"].values, map(number, texts), strict=True)
-        data = data.assign_coords(candidate=[f"{row}  {text}" for row, text in rows])
-    tables = from_variables(data, SHOWN.get(data.attrs["measure"], data.data_vars))
-    attributes = {name.replace("_", " "): value for name, value in results_of(data.attrs).items() if value != ""}
-    attributes.pop("verdict", None)  # in the head
-    numbers = tuple((name, number(value)) for name, value in attributes.items() if not isinstance(value, str))
-    tables += [Table(("", ""), numbers)] if numbers or not tables else []
-    tables[0] = replace(tables[0], head=head(data))
-    texts = tuple(f"{name}: {value}" for name, value in attributes.items() if isinstance(value, str))
-    return [*tables[:-1], replace(tables[-1], notes=tables[-1].notes + texts)]
+    if data.attrs["measure"] == "contributors":
+        data = data.assign_coords(candidate=data["candidate_index"].values)
+    tables = from_variables(data, data.data_vars)
+    results = {name: value for name, value in results_of(data.attrs).items() if value != "" and name != "verdict"}
+    rows = tuple((name.replace("_", " "), number(value)) for name, value in results.items())
+    tables += [Table(("", ""), rows)] if rows or not tables else []
+    return [replace(tables[0], head=head(data)), *tables[1:]]
 
 
 def from_variables(data: xr.Dataset, names: Iterable[Hashable]) -> list[Table]:
     """Return a table of the variables along each set of axes, and one of the numbers of each direction.
 
-    A variable over queries is given by its mean, or its median, and its 5th to 95th percentile; of a long axis, a few
-    places are listed.
+    A variable over queries is given by its mean, or its median; of a long axis, a few places are listed.
     """
     columns = data["direction"].values.tolist() if "direction" in data.dims else [""]
-    rows, groups, notes = [], {}, ()
+    rows, groups = [], {}
     for key in (key for key in names if key in data):
         if (values := thinned(data, key)) is None:
             continue
-        if axis := next((axis for axis in ("quantile", "percentile") if axis in values.dims), None):
-            notes = ("over queries: mean, or median, and 5th to 95th percentile",)
-            middle = 0 if axis == "quantile" else len(values[axis]) // 2
-            ends = (values.isel({axis: end}, drop=True) for end in (middle, 1 if axis == "quantile" else 0, -1))
-            cells = xr.apply_ufunc(_band, *ends, vectorize=True, output_dtypes=[object])
-        else:
-            cells = xr.apply_ufunc(number, values, vectorize=True, output_dtypes=[object])
+        if "quantile" in values.dims:
+            values = values.isel(quantile=0, drop=True)
+        if "percentile" in values.dims:
+            values = values.isel(percentile=values.sizes["percentile"] // 2, drop=True)
+        cells = xr.apply_ufunc(number, values, vectorize=True, output_dtypes=[object])
         if cells.dims in {(), ("direction",)}:
             texts = np.atleast_1d(cells.values).tolist()
             rows.append((label(data, key), *texts, *[""] * (len(columns) - len(texts))))
         else:
             groups.setdefault(cells.dims, {})[key] = cells
     tables = [_along(data, variables) for variables in groups.values()]
-    tables += [Table(("", *columns), tuple(rows))] if rows else []
-    return [*tables[:-1], *(replace(table, notes=notes) for table in tables[-1:])]
+    return [*tables, Table(("", *columns), tuple(rows))] if rows else tables
 
 
 def _along(data: xr.Dataset, variables: dict[Hashable, xr.DataArray]) -> Table:
@@ -169,20 +140,13 @@ def _along(data: xr.Dataset, variables: dict[Hashable, xr.DataArray]) -> Table:
     return Table((" ".join(map(str, axes)), *(label(data, name) for name in variables)), tuple(rows))
 
 
-def _band(middle: float, low: float, high: float) -> str:
-    """Write the middle and the ends of a range, or one number if they agree."""
-    if not np.isfinite(middle) or middle == low == high:
-        return number(middle)
-    return f"{number(middle)} ({number(low, 3)} to {number(high, 3)})"
-
-
-def number(value: object, digits: int = 4) -> str:
-    """Write a number to a few digits; a dash if it does not exist."""
+def number(value: object) -> str:
+    """Write a number to four digits; a dash if it does not exist."""
     value = plain(value)
     if value is None or isinstance(value, bool):
         return {None: "-", True: "yes", False: "no"}[value]
     if isinstance(value, float):
-        return f"{round(value, 12) + 0:.{digits}g}"
+        return f"{round(value, 12) + 0:.4g}"
     return terminal.one_line(str(value), TEXT_LENGTH)
 
 
@@ -201,8 +165,6 @@ def head(data: xr.Dataset) -> tuple[str, ...]:
         lines.append(f"{attrs['loss_repr']}{f', {shares.above(attrs)}' if 'eps' in attrs else ''}")
     if "batch_size" in attrs:
         lines.append(batches(data))
-    elif {"metric", "seed"} <= attrs.keys():
-        lines.append(f"{attrs['metric'].replace('_', ' ')} scores")
     return (*lines, *filter(None, [shares.about_weights(attrs)]))
 
 

@@ -40,7 +40,7 @@ from cocos.embeddings.options import option_names
 from cocos.measures.shared import settings
 from cocos.measures.shared.prepared import loss_for
 from cocos.plots import saving
-from cocos.reports import drawing, run
+from cocos.reports import drawing, layouts
 from cocos.reports.documents import loss_entry, suspects
 from cocos.reports.layouts import KNOWN_RULE
 from cocos.reports.page import queries
@@ -677,7 +677,7 @@ def of_results(
         key, shown = f"{kind}-{place}", reports.table(kind, data)
         drawn = [_curves(data)] if kind == "run" else [picture(kind, [data])] if kind in plots.__all__ else []
         told = {text for each in _findings_of(data) for text in (each.sentence, each.text)}
-        told |= {run.watched(data)} if kind == "run" else set()  # those absent or unseen say it one by one
+        told |= {layouts.watched(data)} if kind == "run" else set()  # those absent or unseen say it one by one
         says = [line for line in shown.head if line not in told]
         sections.append(_answered(key, title, says, drawn, shown, (commands or {}).get(title, "")))
         if kind == "diff" and (moved := reports.tables("diff", data)[1:]):
