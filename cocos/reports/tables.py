@@ -15,6 +15,19 @@ from cocos.base import terminal
 from cocos.counting import findings, shares
 from cocos.reports.documents import coordinate, plain, results_of, thinned
 
+# Variables in the tables of a measure with many of them; documents have all.
+SHOWN = {
+    "contributors": ("positive", "score", "share", "part", "contributes"),
+    "thresholds": ("chosen", "global_precision", "global_recall", "returned_band", "precision_band", "recall_band"),
+    "retrievals": ("candidate", "score", "positive", "best_rank", "best_score", "positives"),
+    "weight_map": ("negatives", "weighed", "contributing", "pulled"),
+    "dtp": ("average", "low", "high", "alpha"),
+    "landscape": ("predicted", "found"),
+    "solve": ("value", "effective"),
+    "replay": ("contributing", "idle", "relative", "effective", "hardest_share", "difference", "low", "high"),
+    "same_gradient": ("part", "ratio", "gap"),
+    "temperature": ("state", "equilibrium_temperature", "low", "high", "effective", "effective_own"),
+}
 NO_LIMIT = 10_000  # width of a table without a limit
 TEXT_LENGTH = 40  # characters of a text in a table
 
@@ -96,7 +109,7 @@ def generic(data: xr.Dataset) -> list[Table]:
     """Return the tables of the variables of a Dataset, and of the attributes with results."""
     if data.attrs["measure"] == "contributors":
         data = data.assign_coords(candidate=data["candidate_index"].values)
-    tables = from_variables(data, data.data_vars)
+    tables = from_variables(data, SHOWN.get(data.attrs["measure"], data.data_vars))
     results = {name: value for name, value in results_of(data.attrs).items() if value != "" and name != "verdict"}
     rows = tuple((name.replace("_", " "), number(value)) for name, value in results.items())
     tables += [Table(("", ""), rows)] if rows or not tables else []
