@@ -14,7 +14,7 @@ from cocos.measures.run import AMONG_SAMPLES, axis, episodes, widest
 from cocos.monitor import detectors as shelf
 from cocos.monitor import records
 from cocos.reports import documents
-from cocos.reports.tables import Step, Table, from_variables, generic, head, next_steps, spread
+from cocos.reports.tables import Step, Table, from_variables, generic, head, next_steps, number, spread
 
 # Variables in the tables of an audit, by rule and by filter.
 AUDIT_SHOWN = (
@@ -90,13 +90,26 @@ def verify(datasets: Sequence[xr.Dataset]) -> list[Table]:
 
 
 def diff(data: xr.Dataset) -> list[Table]:
-    """Return a row for each number: both means, the paired difference with its interval, and its p-value."""
+    """Return both means, the paired difference, and its p-value for each number; then the most changed queries."""
+    by = data.attrs.get("by")
     means, p = data["mean"].drop_attrs().assign_coords(version=["A", "B"]).to_dataset("version"), data["p_holm"]
     texts = xr.where(p < 1e-4, "<0.0001", p.round(4).astype(str)).where(p.notnull(), "-").astype(str)
-    shown = data.assign(means).assign(p_holm=texts.assign_attrs(p.attrs))
+    shown, lines = data.assign(means).assign(p_holm=texts.assign_attrs(p.attrs)), []
+    for side, single in results.sides(data.assign(means)).items() if by in data["metric"] else ():
+        values = single.sel(metric=by)
+        if values["low"].notnull():
+            verdict = "changed" if values["p_holm"] <= 1 - float(data.attrs["level"]) else "no significant change"
+            a, b, change, low, high = (number(values[name]) for name in ("A", "B", *CHANGE))
+            lines.append(f"{side}: {by} {verdict}, {a} -> {b}, {change} [{low}, {high}], n = {int(values['pairs'])}")
     first, *more = from_variables(shown, ("A", "B", *CHANGE, "p_holm", "increased", "decreased"))
     before, after = data["version"].values
-    return [replace(first, head=(f"A: {before}; B: {after}",), notes=tuple(results.lines(data.attrs))), *more]
+    tables = [replace(first, head=(*lines, f"A: {before}; B: {after}"), notes=tuple(results.lines(data.attrs))), *more]
+    if "changed" in data.dims:
+        index, values = data["changed_index"], data["changed_value"].drop_attrs()
+        row = xr.where(index >= 0, index.astype(str), "-")  # -1 if a direction has fewer
+        columns = values.assign_coords(version=[f"{by} A", f"{by} B"]).to_dataset("version")
+        tables += from_variables(data.assign(columns).assign(row=row), ("row", "changed_name", *columns))
+    return tables
 
 
 def replay(data: xr.Dataset) -> list[Table]:
