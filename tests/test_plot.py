@@ -221,8 +221,6 @@ def test_names_and_pictures_of_a_file_are_shown(file, undrawn):
     first, second = (panel.keywords for panel in undrawn[-1][0])
     assert first["query"] == "picture 3" and first["image"][0, 0, 0] == 3
     assert second["labels"](5) == "picture 5" and second["pictures"](5)[0, 0, 0] == 5
-    done = call("plot", "contributors", "named.npz", "--row", 3)
-    assert "picture 3" in done.stdout
     assert call("plot", "retrievals", "named.npz", "--direction", direction).exit_code == 0
     show = undrawn[-1][0][0].keywords["pictures"]
     assert show("query", 7)[0, 0, 0] == 7 and isinstance(show("candidate", 2), str)
@@ -233,7 +231,7 @@ def test_what_no_query_has_is_none_and_not_nan(embeddings):
     few = measures.score_distribution(embeddings, queries=4, ks=(1, 40))
     by_k, totals, _ = reports.tables("score_distribution", few)
     row = next(row for row in totals.rows if row[0].startswith("standard deviation"))
-    assert re.fullmatch(r"0\.\d+ \(0\.\d+ to 0\.\d+\)", row[1])
+    assert re.fullmatch(r"0\.\d+", row[1])
     assert not [row for row in by_k.rows if row[0] == "c2q 40"]
 
 
