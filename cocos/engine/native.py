@@ -154,7 +154,7 @@ def counted(
         there are more than `room`.
     """
     row, column = torch.empty(2, room, dtype=torch.int32)
-    score, side = torch.empty(room), torch.empty(room, dtype=torch.int8)
+    score, side = torch.empty(room, dtype=torch.float32), torch.empty(room, dtype=torch.int8)
     below = [number[0], *(torch.zeros_like(values, dtype=torch.int32) for values in number[1:])]
     lows, highs = _pointers(low), _pointers(high)
     lines = (lows[0], highs[0], _pointer(number[0], torch.int64), lows[1], highs[1])
@@ -202,6 +202,6 @@ def stack(left: tuple[Tensor, Tensor, Tensor], right: tuple[Tensor, Tensor, Tens
     """Fill a tile with the products of both sides, (matrix, order, scale), block by block."""
     _, blocks, rows, columns, stride = _tile(scores)
     width = left[0].shape[1]
-    scratch = torch.empty(rows + columns + 4 * constant("panel"), width)
+    scratch = torch.empty(rows + columns + 4 * constant("panel"), width, dtype=torch.float32)
     sides = [_pointer(values, dtype) for side in (left, right) for values, dtype in zip(side, SIDE, strict=True)]
     library().cocos_stack(*sides, blocks, rows, columns, width, _pointer(scratch), _pointer(scores), stride)

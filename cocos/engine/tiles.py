@@ -155,15 +155,19 @@ class Product:
         """A float32 matrix, and order and factors of the rows at the given places."""
         side, matrix = self.view.sides[k], self.view.matrices[k]
         if matrix.dtype == torch.float32 and not (side.unit and side.extreme):
-            factor = (1 / side.norm[places]).float() if side.unit else torch.ones(places.stop - places.start)
+            factor = (
+                (1 / side.norm[places]).float()
+                if side.unit
+                else torch.ones(places.stop - places.start, dtype=torch.float32)
+            )
             return matrix, side.order[places].contiguous(), factor
         rows = self.view.operand(k, places.start, places.stop)
-        return rows, torch.arange(len(rows)), torch.ones(len(rows))
+        return rows, torch.arange(len(rows)), torch.ones(len(rows), dtype=torch.float32)
 
     def _packed(self, k: int, places: slice) -> Tensor:
         """Pack rows of a side for the compiled product; its panels are padded with zeros."""
         number = places.stop - places.start + 2 * native.constant("panel")
-        packed = torch.empty(number, self.view.width)
+        packed = torch.empty(number, self.view.width, dtype=torch.float32)
         native.pack(*self._side(k, places), packed, right=k == 1)
         return packed
 
