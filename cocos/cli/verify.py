@@ -33,23 +33,23 @@ def verify(
     quiet: options.Quiet = False,
 ):
     """Check gradient weights against autograd, or compare two losses (--same-as). Exits with 1 on a difference."""
-    parameters = options.read_parameters(context)
+    given = options.read_parameters(context)
     output.check_output(out, target, data)
     if target not in ("", "example") and not Path(target).exists() and not Path(target).suffix:
         target, loss = "", target  # cocos verify ntxent
+    if same_as is not None and loss is not None:
+        raise InputError(f"--loss {loss}: --same-as names both losses, expected no other")
     checkpoint = options.open_source(context, Path(target)) if target else None
     values = options.chosen(context, "batch_size", "batches", "split")
     if same_as is not None:
         with output.progress(quiet) as start:
-            dataset = cocos.measures.same_gradient(
-                *same_as, checkpoint, parameters=parameters, progress=start, **values
-            )
+            dataset = cocos.measures.same_gradient(*same_as, checkpoint, parameters=given, progress=start, **values)
         output.show(context, dataset)
         raise typer.Exit(1 - dataset.attrs["same"])
     if checkpoint is None:
-        chosen = [cocos.losses.load(name, parameters) for name in ([loss] if loss else cocos.losses.names())]
+        chosen = [cocos.losses.load(name, given) for name in ([loss] if loss else cocos.losses.names())]
     else:
-        chosen = [checkpoint.loss(loss, parameters)[0]]
+        chosen = [checkpoint.loss(loss, given)[0]]
     if out is not None and len(chosen) > 1:
         raise InputError(f"--out {out}: contains one loss, expected --loss")
     with output.progress(quiet) as start:
