@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from cocos import Embeddings, InputError, engine, losses, measures
+from cocos import Embeddings, engine, losses, measures
 from cocos.engine.readers import lines
 from cocos.measures.shared import prepared
 
@@ -127,16 +127,3 @@ def test_the_progress_of_a_curve_grows_to_its_end(measure, monkeypatch):
     embeddings, options = SETS["pairs"]
     measure(embeddings, "ntxent", progress=lambda what: lambda done, every: told.append(done / every), **options)
     assert told == sorted(told) and told[-1] == 1 and len(told) >= 3
-
-
-def test_a_file_that_is_mapped_must_stay_as_it_is_while_a_curve_is_read(tmp_path):
-    np.save(tmp_path / "rows.npy", captions().candidate.numpy())
-    rows = np.load(tmp_path / "rows.npy", mmap_mode="r")
-    embeddings = Embeddings(rows[:45], rows[45:])
-
-    def written(what):
-        (tmp_path / "rows.npy").touch()
-        return lambda done, every: None
-
-    with pytest.raises(InputError, match=r"rows.npy changed while it was read"):
-        measures.temperature_curve(embeddings, "ntxent", batch_size=20, progress=written)
