@@ -47,7 +47,7 @@ COMPARED = {
 CHANGE_BY = ("MRR", "contributing", "relative")
 # Of every direction and value, and of every version where there is one: long name and units.
 PAIRED_LABELS = {
-    "difference": ("mean paired difference, second minus first", ""),
+    "difference": ("mean change from A to B", ""),
     **DIFFERENCE_LABELS,
     "increased": ("queries that increase", "queries"),
     "decreased": ("queries that decrease", "queries"),

@@ -32,7 +32,7 @@ REPLAYED = {
 REPLAY_LABELS = {
     "mean": ("mean over queries with a value", ""),
     "base": ("baseline mean over queries with a value in both", ""),
-    "difference": ("mean paired difference, variant minus baseline", ""),
+    "difference": ("mean change from the baseline", ""),
     **DIFFERENCE_LABELS,
 }
 # Of each variant: its value, long name and units.

@@ -28,6 +28,8 @@ SHOWN = {
     "same_gradient": ("part", "ratio", "gap"),
     "temperature": ("state", "equilibrium_temperature", "low", "high", "effective", "effective_own"),
 }
+COLUMN_GAP = 2  # spaces between columns
+MOST_LABEL = 46  # characters of the first column if numbers take the rest of the line
 NO_LIMIT = 10_000  # width of a table without a limit
 TEXT_LENGTH = 40  # characters of a text in a table
 
@@ -84,20 +86,38 @@ class Table:
             console.print(*(Text(_clean(line)) for line in self.head), sep="\n")
             for step in (step for step in self.typed if str(step).isprintable()):
                 console.print(f"next: {step}", soft_wrap=True)
-            if self.rows:
-                console.print("", self._grid(), sep="\n")
+            for grid in self._grids(console.width) if self.rows else ():
+                console.print("", grid, sep="\n")
             console.print("", *(Text(_clean(line)) for line in self.notes), sep="\n")
         return "\n".join(map(str.rstrip, capture.get().strip("\n").split("\n")))
 
-    def _grid(self) -> Grid:
-        """Return the rows; rich wraps headings and cells."""
-        grid = Grid(box=None, padding=(0, 2, 0, 0), pad_edge=False, show_header=any(self.columns))
-        for place, column in enumerate(self.columns):
-            align = "right" if place and not self.left else "left"
-            grid.add_column(Text(_clean(column)), justify=align, overflow="fold")
-        for row in self.rows:
-            grid.add_row(*(Text(_clean(cell)) for cell in row))
-        return grid
+    def _grids(self, width: int) -> list[Grid]:
+        """Return the rows; columns of numbers without room follow in a second grid.
+
+        A heading is wrapped between words, a number never.
+        """
+        columns = [[_clean(cell) for cell in column] for column in zip(self.columns, *self.rows, strict=True)]
+        full = [max(map(len, column)) for column in columns]
+        narrow = [max(map(len, (*heading.split(), *cells)), default=0) for heading, *cells in columns]
+        room = width - min(full[0], MOST_LABEL)
+        widths = full if sum(full[1:]) + COLUMN_GAP * len(full[1:]) <= room else narrow
+        blocks: list[list[int]] = [[0]]
+        for place in range(1, len(columns)):
+            taken = sum(widths[column] + COLUMN_GAP for column in (*blocks[-1][1:], place))
+            if not self.left and taken > room and len(blocks[-1]) > 1:
+                blocks.append([0])
+            blocks[-1].append(place)
+        grids = []
+        for block in blocks:
+            grid = Grid(box=None, padding=(0, COLUMN_GAP, 0, 0), pad_edge=False, show_header=any(self.columns))
+            for place in block:
+                is_number = place > 0 and not self.left
+                align, size = ("right", widths[place]) if is_number else ("left", None)
+                grid.add_column(Text(columns[place][0]), justify=align, overflow="fold", width=size)
+            for row in zip(*(columns[place][1:] for place in block), strict=True):
+                grid.add_row(*map(Text, row))
+            grids.append(grid)
+        return grids
 
 
 def _clean(text: object) -> str:
