@@ -130,8 +130,8 @@ def generic(data: xr.Dataset) -> list[Table]:
     if data.attrs["measure"] == "contributors":
         data = data.assign_coords(candidate=data["candidate_index"].values)
     tables = from_variables(data, SHOWN.get(data.attrs["measure"], data.data_vars))
-    results = {name: value for name, value in results_of(data.attrs).items() if value != "" and name != "verdict"}
-    rows = tuple((name.replace("_", " "), number(value)) for name, value in results.items())
+    results = {name: value for name, value in results_of(data.attrs).items() if value != ""}
+    rows = tuple((k.replace("_", " "), number(v)) for k, v in results.items() if k not in {"verdict", "next"})
     tables += [Table(("", ""), rows)] if rows or not tables else []
     return [replace(tables[0], head=head(data)), *tables[1:]]
 
@@ -193,7 +193,7 @@ def head(data: xr.Dataset) -> tuple[str, ...]:
     """Return the title, the findings to know first, the verdict, the loss, and the batches or scores of a Dataset."""
     attrs, side = data.attrs, str(data.attrs.get("direction", ""))
     lines = [attrs["title"] if side in attrs["title"] else f"{attrs['title']}, {side}", *findings.first(attrs)]
-    lines += [f"verdict: {attrs['verdict']}"] if "verdict" in attrs else []
+    lines += [f"{name}: {attrs[name]}" for name in ("verdict", "next") if attrs.get(name)]
     if "loss_repr" in attrs:
         lines.append(f"{attrs['loss_repr']}{f', {shares.above(attrs)}' if 'eps' in attrs else ''}")
     if "batch_size" in attrs:
