@@ -100,6 +100,13 @@ def save(data: xr.Dataset | Mapping[str, xr.Dataset], path: Path) -> Path:
 
     Raises:
         InputError: the file cannot be written, or has another suffix.
+
+    Examples:
+        >>> import pathlib, tempfile
+        >>> data = cocos.measures.weight_curve("triplet", points=5)
+        >>> path = cocos.results.save(data, pathlib.Path(tempfile.mkdtemp(), "curve.nc"))
+        >>> cocos.results.open(path).equals(data)
+        True
     """
     if Path(path).suffix != ".nc":
         raise InputError(f"output {path}: suffix {Path(path).suffix!r}, expected .nc (netCDF)")
@@ -122,6 +129,10 @@ def open(path: Path) -> xr.Dataset | dict[str, xr.Dataset]:
     Raises:
         InputError: the file cannot be read, or is damaged.
         UnsafeFile: it refers to other files.
+
+    Examples:
+        >>> cocos.results.open("count.nc").attrs["loss"]  # doctest: +SKIP
+        'ntxent'
     """
     path = Path(path)
     if path.suffix == ".jsonl":

@@ -5,6 +5,7 @@ from typing import Any
 
 import xarray as xr
 
+from cocos.base.errors import InputError
 from cocos.reports import cards, count, layouts
 from cocos.reports.documents import document
 from cocos.reports.tables import Table, generic
@@ -32,6 +33,13 @@ def table(name: str, dataset: xr.Dataset | Sequence[xr.Dataset], **options: Any)
 
 
 def show(dataset: xr.Dataset | dict[str, xr.Dataset], **options: Any) -> None:
-    """Print the verdict and the numbers of a result, or of label -> result; `options` as for `tables`."""
+    """Print the verdict and the numbers of a result, or of label -> result; `options` as for `tables`.
+
+    Examples:
+        >>> embeddings = cocos.Embeddings(torch.eye(3), 2 * torch.eye(3))
+        >>> cocos.show(cocos.measures.count(embeddings, "ntxent"))  # doctest: +SKIP
+    """
     first = next(iter(dataset.values())) if isinstance(dataset, dict) else dataset
+    if "measure" not in first.attrs:
+        raise InputError("show: a Dataset without attrs['measure'], expected the result of a measure")
     print("\n\n".join(map(str, tables(first.attrs["measure"], dataset, **options))))
