@@ -40,6 +40,11 @@ class Program(TyperGroup):
             code, message = UNUSABLE_INPUT, f"{os.fsdecode(error.filename or 'output')}: {unreachable(error)}"
         except (KeyboardInterrupt, typer.Abort):
             code = INTERRUPTED
+        except SystemExit as error:
+            if error.code != 1:
+                raise
+            terminal.silent(1)  # typer exits with 1 if the reader of the help has closed the pipe
+            code = DONE
         if code == INTERRUPTED:
             message = "interrupted"
         if message:
