@@ -191,7 +191,7 @@ def test_the_command_prints_the_value_and_how_to_count_with_it(embeddings, tmp_p
     done = CliRunner().invoke(app, [*given, "--effective", "5", "--json", "--out", str(tmp_path / "found.nc")])
     assert done.exit_code == 0, done.output
     document = json.loads(done.stdout)
-    assert document["parameter"] == "ntxent.temperature" and document["target"] == 5 and "bound" not in document
+    assert document["parameter"] == "ntxent.temperature" and document["target"] == 5 and document["bound"] == ""
     assert document["effective_mean"] == pytest.approx(5, rel=1e-3) and document["directions"].keys() == {"q2c", "c2q"}
     assert cocos.results.open(tmp_path / "found.nc")["value"].item() == document["value"]
     shown = CliRunner().invoke(app, [*given, "--effective", "5"]).stdout

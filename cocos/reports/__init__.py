@@ -14,8 +14,8 @@ __all__ = ["cards", "document", "show", "table", "tables"]
 
 # Measures with a layout of their own.
 LAYOUTS = {
-    **{"audit": layouts.audit, "diff": layouts.diff, "evaluate": layouts.evaluate, "replay": layouts.replay},
-    **{"verify": layouts.verify, "count": lambda data: [count.table(data)], "run": layouts.run},
+    **{name: getattr(layouts, name) for name in ("audit", "diff", "evaluate", "replay", "run", "verify")},
+    **{"count": lambda data: [count.table(data)], "solve": count.solve},
 }
 
 

@@ -1,6 +1,7 @@
-"""Tables of contributing negatives: of one loss, of several losses, and the published columns in LaTeX."""
+"""Tables of contributing negatives: of one loss, of several losses, and in LaTeX; and of a solved parameter."""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
 
 import xarray as xr
 
@@ -8,7 +9,7 @@ from cocos.base import terminal
 from cocos.counting import findings, shares
 from cocos.counting.statistics import BATCH_NUMBERS, BY_NAME, MARKED_PARTS, OF_SOURCES, Number
 from cocos.reports import documents
-from cocos.reports.tables import Step, Table, batches, next_steps, parameter_values, spread
+from cocos.reports.tables import Step, Table, batches, generic, next_steps, parameter_values, spread
 
 # Row to report, by convention: the mean over all queries, or the one that the published tables print.
 REPORTED = {"standard": "contributing_all", "ecir2022": "contributing_mean"}
@@ -135,3 +136,10 @@ def _next(datasets: Sequence[xr.Dataset]) -> tuple[Step, ...]:
     if len(datasets) > 1 and command != "evaluate":
         options |= {"loss": loss["name"], "param": parameter_values(loss["parameters"])}
     return next_steps(data.attrs, command, options)
+
+
+def solve(data: xr.Dataset) -> list[Table]:
+    """Return the value that was found, and the command that counts with it."""
+    found = documents.loss_entry(data.attrs)["parameters"] | {data.attrs["parameter"]: f"{data['value'].item():.6g}"}
+    first, *more = generic(data)
+    return [replace(first, typed=next_steps(data.attrs, "count", {"param": parameter_values(found)})), *more]
