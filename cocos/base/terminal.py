@@ -72,6 +72,7 @@ def put(text: str) -> None:
 
 def silent(descriptor: int) -> None:
     """Redirect a standard stream to the null device, so that its buffer does not fail again when Python exits."""
+    os.closerange(descriptor, descriptor + 1)  # leaves a descriptor to open if there was none
     nowhere = os.open(os.devnull, os.O_WRONLY)
     if nowhere != descriptor:
         os.dup2(nowhere, descriptor)
