@@ -23,7 +23,7 @@ def test_notes_on_embeddings_batches_and_files_are_logged_once(caplog, tmp_path)
     caplog.set_level(logging.INFO, "cocos")
     sides = torch.eye(4), torch.eye(4)
     (note,) = notes_of = Embeddings(*sides).notes
-    assert notes(caplog) == [f"note: {each}" for each in notes_of] and "same rows" in note
+    assert notes(caplog) == [f"note: {each}" for each in notes_of] and "are equal" in note
     plan = sampling.plan(Embeddings(sides[0], 2 * sides[1]), batch_size=9)
     assert len(plan.notes) == 1 and notes(caplog) == [f"note: {plan.notes[0]}"]
     np.savez(tmp_path / "a.npz", query=np.eye(4), candidate=np.eye(4)[::-1], other=np.eye(2))
