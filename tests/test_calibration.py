@@ -1,6 +1,7 @@
 """Scores across queries: distributions, precision and recall, cut-offs and example retrievals, against slow loops."""
 
 import math
+import re
 import sys
 
 import matplotlib
@@ -240,9 +241,7 @@ def test_precisions_that_are_not_reached_are_named_and_equal_cut_offs_are_one():
     np.testing.assert_allclose(data["cutoff"], [0.7])
     assert data["target"].values.tolist() == [0.6] and data.attrs["not_reached"] == "0.9"
     text = "\n".join(map(str, reports.tables("thresholds", data)))
-    assert "not reached: 0.9" in text
-    spread = data.assign(returned_band=data["returned_band"] + [[[0], [4], [9]]])
-    assert "7 (3 to 12)" in "\n".join(map(str, reports.tables("thresholds", spread)))
+    assert re.search("not reached +0.9", text)
     nothing = measures.thresholds(embeddings, cutoffs=(0.95,))
     assert nothing["returned"].sum() == 0 and nothing["none_returned"].values.tolist() == [[100.0]]
     with pytest.raises(InputError, match="expected at most 0.667, the largest there is: take .* 0.12 and 0.6"):

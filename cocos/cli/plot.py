@@ -113,6 +113,7 @@ def plot(
         cocos.results.save(datasets[0], out)
     elif out is not None:
         drawing.draw(name, datasets, out, options=typed, texts=texts, width=width)
+    datasets = [drawing.with_texts(*part) for part in zip(datasets, texts, strict=True)]
     tables = [table for dataset in datasets for table in cocos.reports.tables(name, dataset)]
     documents = [cocos.reports.document(name, dataset) for dataset in datasets]
     directions = {side: part for document in documents for side, part in document.get("directions", {}).items()}

@@ -92,6 +92,14 @@ def row_texts(name: str, dataset: xr.Dataset, items: Items | None) -> dict:
     return {"pictures": look}
 
 
+def with_texts(dataset: xr.Dataset, texts: dict) -> xr.Dataset:
+    """Add the text of the query and of each candidate to the contributors of a query, if they are known."""
+    if "labels" not in texts or "candidate_index" not in dataset:
+        return dataset
+    names = [texts["labels"](int(row)) for row in dataset["candidate_index"].values]
+    return dataset.assign(text=("candidate", names)).assign_attrs(query_text=texts["query"])
+
+
 def once(checkpoint: Checkpoint, direction: str | None = None) -> Checkpoint:
     """Let a checkpoint encode only once, and refuse a direction that its embeddings do not have."""
     cache: list = []

@@ -17,7 +17,7 @@ from cocos.reports.documents import coordinate, plain, results_of, thinned
 
 # Variables in the tables of a measure with many of them; documents have all.
 SHOWN = {
-    "contributors": ("positive", "score", "share", "part", "contributes"),
+    "contributors": ("text", "positive", "score", "share", "part", "contributes"),
     "thresholds": ("chosen", "global_precision", "global_recall", "returned_band", "precision_band", "recall_band"),
     "retrievals": ("candidate", "score", "positive", "best_rank", "best_score", "positives"),
     "weight_map": ("negatives", "weighed", "contributing", "pulled"),
