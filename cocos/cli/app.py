@@ -45,9 +45,9 @@ class Program(TyperGroup):
                 raise
             terminal.silent(1)  # typer exits with 1 if the reader of the help has closed the pipe
             code = DONE
-        if code == INTERRUPTED:
-            message = "interrupted"
-        if message:
+        finally:
+            logging.getLogger("cocos").setLevel(logging.NOTSET)
+        if message := message or ("interrupted" if code == INTERRUPTED else ""):
             terminal.say(f"cocos: {message}")
         if standalone_mode:
             sys.exit(code)
