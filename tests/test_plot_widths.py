@@ -50,7 +50,7 @@ DRAWN = {
     "lorenz": ["plot", "lorenz", "FILE", *SMALL],
     "precision_recall": ["plot", "precision_recall", "FILE"],
     "replay": ["plot", "replay", "FILE", "--batch-size", "12"],
-    "retrievals": ["plot", "retrievals", "FILE", "--k", "4"],
+    "retrievals": ["plot", "retrievals", "FILE"],
     "run": ["run", "RUN"],
     "score_distribution": ["plot", "score_distribution", "FILE"],
     "score_landscape": ["plot", "score_landscape", "--loss", "circle"],

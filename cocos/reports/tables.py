@@ -2,7 +2,7 @@
 
 import io
 import shlex
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -125,8 +125,10 @@ def _clean(text: object) -> str:
     return terminal.bounded(terminal.clean(str(text)))
 
 
-def generic(data: xr.Dataset) -> list[Table]:
-    """Return the tables of the variables of a Dataset, and of the attributes with results."""
+def generic(data: xr.Dataset, labels: Callable[[int], str] | None = None) -> list[Table]:
+    """Return the tables of the variables of a Dataset, and of the attributes with results; `labels`: row -> text."""
+    if labels is not None:
+        data = data.assign(text=("candidate", [labels(int(row)) for row in data["candidate_index"].values]))
     if data.attrs["measure"] == "contributors":
         data = data.assign_coords(candidate=data["candidate_index"].values)
     tables = from_variables(data, SHOWN.get(data.attrs["measure"], data.data_vars))
