@@ -67,8 +67,8 @@ def check(ks: Iterable[int]) -> tuple[int, ...]:
     """Check cut-offs, and return them in ascending order, each once."""
     ks = tuple(ks)
     for k in ks:
-        if not isinstance(k, Integral) or isinstance(k, bool) or k < 1:
-            raise InputError(f"k: {k!r}, expected integers of at least 1, like 1, 5 and 10")
+        if not isinstance(k, Integral) or isinstance(k, bool) or not 1 <= k < 2**31:
+            raise InputError(f"k: {k!r}, expected integers of at least 1 and below 2^31, like 1, 5 and 10")
     if not ks:
         raise InputError("k: none is given, expected integers of at least 1, like 1, 5 and 10")
     return tuple(sorted({int(k) for k in ks}))
