@@ -58,7 +58,7 @@ class Checkpoint:
     settings: Recorded = Recorded()  # the loss of the training and its parameters, as recorded
     first_loss: str = "ntxent"  # loss to start with if none is recorded
     notes: tuple[str, ...] = ()  # messages about how the file was read
-    # Returns the texts and pictures of the rows, or None if unknown; None: those of `training`.
+    # Returns the texts and pictures of the rows, or None if unknown. Without a function, `training` has them.
     rows: Callable[[], Items | None] | None = None
     encoder: Callable[[], nn.Module] | None = None  # builds the frozen encoder; None for embeddings
     training: Source | None = None  # training data, recorded or given

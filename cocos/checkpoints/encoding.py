@@ -75,8 +75,8 @@ def embed(
             notes = (*notes, "class k of the data is matched with class k of the checkpoint's proxies")
     if proxies is None:
         return Embeddings.labelled(query, classes, **shown, notes=notes)
-    both = {name: (values, None) for name, values in shown.items()}
-    return Embeddings.labelled(query, classes, proxies.to(query), proxy_labels, **both, notes=notes)
+    paired = {name: (values, None) for name, values in shown.items()}
+    return Embeddings.labelled(query, classes, proxies.to(query), proxy_labels, **paired, notes=notes)
 
 
 @torch.no_grad()

@@ -35,8 +35,8 @@ def read_folder(folder: Path) -> Recorded:
     if not rankings:
         return Recorded(batch_size=batch_size)
     # The header of a card lists the loss without its parameters, which follow later.
-    name, scale, both = next((ranking for ranking in rankings if ranking[1]), rankings[-1])
-    both |= "Symmetric" in name
+    name, scale, is_symmetric = next((ranking for ranking in rankings if ranking[1]), rankings[-1])
+    is_symmetric |= "Symmetric" in name
     value = float(scale[1]) if scale else RANKING_SCALE
     if not RANGES["scale"][0] <= value <= RANGES["scale"][1]:
         return Recorded(batch_size=batch_size, notes=(f"scale {value:g} of its model card is not used",))
@@ -44,6 +44,6 @@ def read_folder(folder: Path) -> Recorded:
     notes = [f"{name}, scale {value:g} ({origin})"]
     scales = dict.fromkeys(float(match[1]) for _, match, _ in rankings if match)
     notes += [f"scale {value:g} is used, not {scale:g}, also in its model card" for scale in scales if scale != value]
-    notes += [] if both else [f"{name} trains only q2c: c2q is not counted for ntxent"]
+    notes += [] if is_symmetric else [f"{name} trains only q2c: c2q is not counted for ntxent"]
     parameters = {"ntxent": {"temperature": 1 / value}}
-    return Recorded("ntxent", parameters, (), tuple(notes), batch_size, not both, "its model card")
+    return Recorded("ntxent", parameters, (), tuple(notes), batch_size, not is_symmetric, "its model card")

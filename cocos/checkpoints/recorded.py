@@ -52,7 +52,7 @@ READINGS = (
 )
 # These names have other meanings too (momentum, augmentation, layers): they count only next to a loss that has them.
 AMBIGUOUS = {"tau", "t", "scale", "s", "m", "bias", "log_scale"}
-# Plausible values; a margin is that of a distance.
+# Plausible values. The range of margins allows for distances.
 RANGES = {"temperature": (0.002, 2.0), "scale": (0.5, 500.0), "margin": (0.0, 10.0), "bias": (-500.0, 500.0)}
 MAX_LOG_SCALE, MOMENTA = math.log(500), (0.9, 1.0)
 # Losses whose margin is an angle in radians, which pytorch-metric-learning has in degrees, or a cosine.

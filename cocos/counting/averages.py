@@ -246,9 +246,9 @@ def marked_parts(
     """
     marked, *pushed = (values[name] for name in MARKED_LABELS)
     ratios = []
-    for own, whole in ((marked, negatives), *((part * push, push) for part in pushed)):
-        total = np.where(np.isnan(own), 0, np.broadcast_to(whole, own.shape)).sum(axis=axis)
-        ratios.append(ratio(np.nansum(own, axis=axis), total))
+    for subset, whole in ((marked, negatives), *((part * push, push) for part in pushed)):
+        total = np.where(np.isnan(subset), 0, np.broadcast_to(whole, subset.shape)).sum(axis=axis)
+        ratios.append(ratio(np.nansum(subset, axis=axis), total))
     names = [part.name for part in MARKED_PARTS.values()]
     return dict(zip(names, [*ratios, ratio(ratios[1], ratios[0])], strict=True))
 

@@ -79,10 +79,10 @@ def _duplicates(rows: Tensor, norm: Tensor, projections: Tensor) -> tuple[int, i
         if ahead > 1 and len(index) > len(rows) // 4:  # rows are so dense that neighbours on a line mean little
             break
         for part in index.split(step):
-            one, other = order[part], order[part + ahead]
-            difference = rows[one].double() / norm[one, None] - rows[other].double() / norm[other, None]
+            one, partner = order[part], order[part + ahead]
+            difference = rows[one].double() / norm[one, None] - rows[partner].double() / norm[partner, None]
             near[part + ahead] = difference.norm(dim=1) <= ROUNDING
-            equal[part + ahead] = (rows[one] == rows[other]).all(dim=1)
+            equal[part + ahead] = (rows[one] == rows[partner]).all(dim=1)
     return int(equal.sum()), int(near.sum())
 
 

@@ -81,11 +81,13 @@ def parameter_of(loss: losses.Loss, parameter: str | None = None) -> str:
         return same[0]
     sharp = [name for name in numbers if name.rpartition(".")[2] in SHARPNESS]
     if not sharp:
-        known = f"({', '.join(SHARPNESS)}); its parameters: {', '.join(numbers) or 'none'}"
-        raise InputError(f"loss {loss.name}: it has no parameter that sets its sharpness {known}")
+        expected = f"({', '.join(SHARPNESS)}); its parameters: {', '.join(numbers) or 'none'}"
+        raise InputError(f"loss {loss.name}: it has no parameter that sets its sharpness {expected}")
     if len({name.rpartition(".")[0] for name in sharp}) > 1:
-        known = " or ".join(sharp)
-        raise InputError(f"loss {loss.name}: several parameters set its sharpness; name the one to solve for: {known}")
+        expected = " or ".join(sharp)
+        raise InputError(
+            f"loss {loss.name}: several parameters set its sharpness; name the one to solve for: {expected}"
+        )
     return min(sharp, key=lambda name: list(SHARPNESS).index(name.rpartition(".")[2]))
 
 

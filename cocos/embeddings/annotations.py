@@ -14,7 +14,7 @@ from cocos.base.errors import InputError, rows
 PICTURE_FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "BMP")
 MAX_SIDE = 256  # pixels of the longer side of a picture in a figure
 Picture = npt.NDArray[np.uint8]  # (height, width, 3)
-Pictures = Picture | tuple[str, ...]  # (N, height, width, 3) uint8, or N paths; an empty path is no picture
+Pictures = Picture | tuple[str, ...]  # (N, height, width, 3) uint8, or N paths, empty for a row without a picture
 
 READ_AS_LABELLED = "query and candidate are the same rows and groups: read as a labelled set (embeddings=, labels=)"
 EACH_ITS_OWN_POSITIVE = "query and candidate are equal, no two rows in one group: each is the only positive of itself"

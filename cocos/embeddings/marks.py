@@ -109,9 +109,9 @@ def of(name: str, label: Any, queries: int, candidates: int) -> Mark:
         pair = tuple(pairs[wrong[0]].tolist())
         expected = f"rows of {queries} queries, {candidates} candidates"
         raise InputError(f"{title}: {pair} in {rows(wrong)}, expected {expected}")
-    there = partial(_find_pairs, (pairs @ torch.tensor([candidates, 1])).sort().values, candidates)
+    find_forward = partial(_find_pairs, (pairs @ torch.tensor([candidates, 1])).sort().values, candidates)
     back = partial(_find_pairs, (pairs @ torch.tensor([1, queries])).sort().values, queries)
-    return Mark(name, (name,), there, back)
+    return Mark(name, (name,), find_forward, back)
 
 
 def _mark_sources(name: str, texts_by_side: Mapping[str, Any], sizes: Mapping[str, int]) -> Mark:

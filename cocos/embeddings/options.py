@@ -99,7 +99,7 @@ def fill_options(measure: str, options: Any, defaults: Any) -> Any:
 
 
 def option_names(measure: Callable) -> list[str]:
-    """Return the names of all arguments of a measure, including those of its `**options: Unpack[...]`."""
+    """Return the names of all arguments of a measure, with the keys of its `**options: Unpack[...]`."""
     names = []
     for name, parameter in inspect.signature(measure).parameters.items():
         is_bundle = parameter.kind is inspect.Parameter.VAR_KEYWORD

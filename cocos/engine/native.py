@@ -64,7 +64,7 @@ def library() -> ctypes.CDLL | None:
 
 
 def reason() -> str:
-    """Why there is no compiled kernel; empty if there is one."""
+    """Explain why the compiled kernel is missing; empty if it is loaded."""
     return _open_library()[1]
 
 
@@ -160,10 +160,12 @@ def counted(
     lines = (lows[0], highs[0], _pointer(number[0], torch.int64), lows[1], highs[1])
     columns = _pointer(below[1], torch.int32) if len(below) > 1 else None
     lists = (_pointer(row, torch.int32), _pointer(column, torch.int32), _pointer(score), _pointer(side, torch.int8))
-    found = library().cocos_counted(*_tile(scores), *lines, columns, *lists, room)
+    number_listed = library().cocos_counted(*_tile(scores), *lines, columns, *lists, room)
     if len(number) > 1:
         number[1] += below[1]
-    return None if found > room else tuple(values[:found].clone() for values in (row, column, score, side))
+    return (
+        None if number_listed > room else tuple(values[:number_listed].clone() for values in (row, column, score, side))
+    )
 
 
 def dots(left: Tensor, right: Tensor, rows: Tensor, others: Tensor) -> Tensor:

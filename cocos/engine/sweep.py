@@ -110,6 +110,6 @@ def _visit(view: View, readers: list, tile: tuple[int, int] | None, counter: _Co
         results = pool.map(show_tiles, parts) if pool else map(show_tiles, parts)
         total = next(results)
         for part, states in zip(parts[1:], results, strict=True):
-            for state, other in zip(total, states, strict=True):
-                state.merge(other, part)
+            for state, addition in zip(total, states, strict=True):
+                state.merge(addition, part)
     return [reader.done(state) for reader, state in zip(readers, total, strict=True)]

@@ -25,8 +25,8 @@ STACKED_SCORES = 2**20
 WHOLE_SCORES = 2**22
 # Rows and columns of the tiles of a larger batch: 2 MiB in float32, and a multiple of all panels of product.c.
 HOST_TILE = (256, 2016)
-# The same on a GPU: 32 MiB, which fit beside the operands in the second-level cache of a data-centre GPU (40 MB on an
-# A100, 50 MB on an H100: NVIDIA Hopper Architecture In-Depth, developer.nvidia.com, 2022).
+# Rows and columns of a tile on a GPU: 32 MiB, which fit with the operands into the L2 cache of a data-centre GPU (40 MB
+# on an A100, 50 MB on an H100: NVIDIA Hopper Architecture In-Depth, developer.nvidia.com, 2022).
 DEVICE_TILE = (2048, 4096)
 # Bytes of candidates that are multiplied with all rows of a part before the next ones.
 OPERAND_BYTES = 16 * 2**20

@@ -266,7 +266,7 @@ class View:
         return query, other
 
     def scored(self, direction: int, start: int, stop: int) -> tuple[Tensor, Tensor, Tensor]:
-        """`positives` with their float64 scores, (P,) each; those of all queries are kept where they are few."""
+        """Return `positives` with their float64 scores, (P,) each; few positives are scored once and cached."""
         edges = self._positive_edges(direction)
         if edges[-1] > CACHED_POSITIVES * (len(edges) - 1):
             query, other = self.positives(direction, start, stop)

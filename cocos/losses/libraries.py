@@ -234,13 +234,13 @@ def find_row(name: str) -> tuple[str, Row]:
     """
     library, _, class_name = (part.strip() for part in name.partition(":"))
     library, letters = library.lower(), class_name.lower().replace("-", "_")
-    rows = [known for known in (*ROWS, *INSTEAD) if known.startswith(f"{library}:")]
-    for known in rows:
-        known_letters = known.partition(":")[2].lower()
+    rows = [library_name for library_name in (*ROWS, *INSTEAD) if library_name.startswith(f"{library}:")]
+    for library_name in rows:
+        known_letters = library_name.partition(":")[2].lower()
         if letters in {known_letters, known_letters.removesuffix("loss")}:
-            if known in INSTEAD:
-                raise InputError(f"loss {known}: no built-in loss of this form; {INSTEAD[known]}")
-            return known, ROWS[known]
+            if library_name in INSTEAD:
+                raise InputError(f"loss {library_name}: no built-in loss of this form; {INSTEAD[library_name]}")
+            return library_name, ROWS[library_name]
     message = nearest(f"loss of {library}", f"{library}:{class_name}", rows)
     raise InputError(f"{message} (its own code: --loss package.module:{class_name or 'Class'})")
 
@@ -266,7 +266,7 @@ def rename(name: str, values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def translate(name: str, values: Mapping[str, Any]) -> tuple[str, dict[str, Any], str | None]:
-    """Return the built-in loss, its parameters, and the metric if it is not that of the built-in loss.
+    """Return the built-in loss, its parameters, and the metric if it differs from the default of the built-in loss.
 
     Raises:
         InputError: a value without a built-in loss.

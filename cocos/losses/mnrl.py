@@ -80,10 +80,10 @@ class MNRL(Loss):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        known = WITH_THE_POSITIVE if self.partition == "per_direction" else {*sources.DIRECTIONS}
+        accepted = WITH_THE_POSITIVE if self.partition == "per_direction" else {*sources.DIRECTIONS}
         repeated = len(set(self.directions)) < len(self.directions)
-        if not set(self.directions) <= known or self.directions[:1] != FIRST_DIRECTION or repeated:
-            further = ", ".join(sorted(known - {*FIRST_DIRECTION}))
+        if not set(self.directions) <= accepted or self.directions[:1] != FIRST_DIRECTION or repeated:
+            further = ", ".join(sorted(accepted - {*FIRST_DIRECTION}))
             raise ValueError(
                 f"directions must be {FIRST_DIRECTION[0]} and then some of {further} (partition {self.partition}), "
                 f"each once, got {', '.join(self.directions) or 'none'}"

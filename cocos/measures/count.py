@@ -181,10 +181,10 @@ def _about_slice(chosen: slice, plan: Plan) -> dict[str, str]:
 
 def _on_disk(embeddings: Any, batch_size: int | str) -> Stored | None:
     """The set of a checkpoint whose rows are read batch by batch: one that is not held."""
-    found = embeddings.stored if isinstance(embeddings, Checkpoint) else None
-    if found is None or isinstance(batch_size, str) or batch_size >= found.number:
+    disk_set = embeddings.stored if isinstance(embeddings, Checkpoint) else None
+    if disk_set is None or isinstance(batch_size, str) or batch_size >= disk_set.number:
         return None
-    return None if found.held else found
+    return None if disk_set.held else disk_set
 
 
 def _open(file: SourceFile, dims: int | None) -> Checkpoint:
@@ -486,9 +486,9 @@ class Counting:
         if self.executor is None:
             parts = []
             for place, (start, batches) in enumerate(chunks):
-                some = [replace(run, plan=replace(run.plan, batches=batches)) for run in runs]
+                chunk_runs = [replace(run, plan=replace(run.plan, batches=batches)) for run in runs]
                 counting = replace(self, begin=self.begin + start)
-                parts.append(counting.count_chunk(some, within(report, place, len(chunks))))
+                parts.append(counting.count_chunk(chunk_runs, within(report, place, len(chunks))))
         else:
             checkpoint, embeddings = first.checkpoint, first.embeddings
             rows: Any = embeddings

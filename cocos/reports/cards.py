@@ -40,8 +40,8 @@ def entry(name: str) -> dict:
         **{key.lower(): sections.get(key, "") for key in ("Counts", "Net", "Source")},
         "also_called": ", ".join(aliases),
         "equal_to": [
-            {"loss": repr(losses.load(other, parameters)), "where": condition}
-            for other, parameters, condition in equal_losses(loss)
+            {"loss": repr(losses.load(equal_name, parameters)), "where": condition}
+            for equal_name, parameters, condition in equal_losses(loss)
         ],
     }
 

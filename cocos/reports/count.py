@@ -139,7 +139,7 @@ def _next(datasets: Sequence[xr.Dataset]) -> tuple[Step, ...]:
 
 
 def solve(data: xr.Dataset) -> list[Table]:
-    """Return the value that was found, and the command that counts with it."""
-    found = documents.loss_entry(data.attrs)["parameters"] | {data.attrs["parameter"]: f"{data['value'].item():.6g}"}
+    """Return the value that was solved, and the command that counts with it."""
+    solved = documents.loss_entry(data.attrs)["parameters"] | {data.attrs["parameter"]: f"{data['value'].item():.6g}"}
     first, *more = generic(data)
-    return [replace(first, typed=next_steps(data.attrs, "count", {"param": parameter_values(found)})), *more]
+    return [replace(first, typed=next_steps(data.attrs, "count", {"param": parameter_values(solved)})), *more]

@@ -102,18 +102,18 @@ def load(file: File, data=None) -> Checkpoint:
     path, renamed = file.path, rename_arrays(file)
     names = {str(name): renamed.get(name, str(name)) for name in file.arrays}
     labelled = "embeddings" in names.values()
-    known = FURTHER | (LABELLED if labelled else TWO_SIDED)
+    accepted = FURTHER | (LABELLED if labelled else TWO_SIDED)
     for name in ("embeddings", "labels") if labelled else ("query", "candidate"):
         if name not in names.values():
             expected = "query, candidate, query_group, candidate_group; or embeddings, labels, proxies, proxy_labels"
             raise InputError(f"{path} has no array {name!r} (it has {', '.join(list(names)[:8])}), expected {expected}")
-    arrays = read_arrays(file, {old: name for old, name in names.items() if name in known})
+    arrays = read_arrays(file, {old: name for old, name in names.items() if name in accepted})
     if "directions" in file.metadata:
         arrays["directions"] = file.metadata["directions"]
     if any(name.lower().startswith(IMAGES) for name in renamed):
         arrays = {"directions": "i2t,t2i"} | arrays | merge_copies(arrays)
     notes = [f"{path}: {old} is read as {name}" for old, name in renamed.items() if old != name]
-    unused = [old for old, name in names.items() if name not in known and not recorded.is_parameter(old)]
+    unused = [old for old, name in names.items() if name not in accepted and not recorded.is_parameter(old)]
     notes += [f"{path}: not used: {', '.join(unused[:8])}"] if unused else []
     if labelled and "proxies" not in arrays:
         arrays["labels"], noise_notes = separate_noise(path, arrays["labels"])

@@ -26,8 +26,7 @@ DENSITY = 8
 class Histogram:
     """Count the negatives of every query in equal bins of score; the outer bins include everything beyond them.
 
-    The scores are those of the tiles. The result has for each direction (queries, bins) int64, in the order of the
-    batches.
+    It reads the scores of the tiles, and returns (queries, bins) int64 for each direction, in the order of the batches.
 
     Raises:
         InputError: no bin, too many, edges in the wrong order, or bins too narrow for float32.
@@ -88,7 +87,7 @@ class PrecisionRecall:
         self.levels = levels
 
     def passes(self, view: View) -> Passes:
-        """Yield one pass, unless there is no positive pair; return the `PrecisionRecallCurve`."""
+        """Yield one pass if there are positive pairs, and return the `PrecisionRecallCurve`."""
         levels = self.levels
         if levels is None:
             levels = torch.cat([view.scored(0, a, b)[2] for a, b in view.chunks(0)])

@@ -71,9 +71,9 @@ def dense_rows(view: View, direction: int, places: Tensor, *, embeddings: bool =
 
 def _statistics(pairs: Pairs, loss, eps: float, equal: float) -> dict[str, Tensor]:
     """Statistics of the queries, (Q,) each, and `uncertain` and `negatives`; `equal` as in `bounds.equal`."""
-    found = loss.weight(pairs)
+    pair_weights = loss.weight(pairs)
     exact = loss.hinge is not None  # weights are integers
-    part = statistics.per_query(found, loss.unit(pairs), pairs, eps, equal=0 if exact else equal)
+    part = statistics.per_query(pair_weights, loss.unit(pairs), pairs, eps, equal=0 if exact else equal)
     if exact:
         part |= {name: torch.zeros_like(part[name]) for name in ("uncertain", "relative_uncertain")}
     part["negatives"] = pairs.negative.sum(dim=1)

@@ -83,10 +83,10 @@ class Setting:
             text = "" if value is None else _as_text(value)
             return replace(self, loss=WRAPPERS[name](self.loss, value), changed=name, value=text)
         spelling = self.loss.name
-        known = losses.parameter_names(spelling)
-        words = {parameter.rpartition(".")[2] for parameter in known or ()}
-        if known is not None and name not in known | words:
-            raise InputError(nearest(f"thing to change of {spelling}", name, {*known, *OTHER_SETTINGS, *MINING_RULES}))
+        names = losses.parameter_names(spelling)
+        words = {parameter.rpartition(".")[2] for parameter in names or ()}
+        if names is not None and name not in names | words:
+            raise InputError(nearest(f"thing to change of {spelling}", name, {*names, *OTHER_SETTINGS, *MINING_RULES}))
         loss = losses.load(spelling, self.loss.parameters | losses.qualify(spelling, {name: value}))
         return replace(self, loss=loss, changed=name, value=_as_text(value))
 
