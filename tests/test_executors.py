@@ -175,7 +175,7 @@ class Crash:
 def test_broken_pool_is_replaced_once(tmp_path):
     with executors.Pool(1) as pool:
         assert executors.map_chunks(Crash(tmp_path, 1), [5, 6], pool) == [5, 6]
-    with executors.Pool(1) as pool, pytest.raises(InputError, match="ended twice"):
+    with executors.Pool(1) as pool, pytest.raises(InputError, match="ended early"):
         executors.map_chunks(Crash(tmp_path, 99), [5, 6], pool)
 
 
@@ -188,4 +188,4 @@ def test_killed_dask_worker_is_replaced(tmp_path):
 
 def test_other_version_is_refused():
     with pytest.raises(InputError, match="expected cocos 0"):
-        executors.run_task(b"", b"", "cocos 0", [])
+        executors.run_task("cocos 0", b"", b"")

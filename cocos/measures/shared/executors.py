@@ -1,7 +1,7 @@
-"""Map a function over chunks of work on any `concurrent.futures.Executor`.
+"""Map a function over chunks of work on any `concurrent.futures.Executor`: processes, dask, MPI.
 
-The function and the chunks travel to the workers as pickles. Large tensors are mapped from temporary files by the
-processes of `Pool`. Workers import the files of the user that the caller has imported.
+The function and the chunks travel as pickles. Rows in a file are opened by the workers, large rows in memory are mapped
+from temporary files by the processes of `Pool`, and the user's functions and classes are imported from their files.
 """
 
 import concurrent.futures
@@ -15,8 +15,7 @@ import pickle
 import socket
 import sys
 import tempfile
-import warnings
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from pathlib import Path
@@ -37,26 +36,23 @@ VERSIONS = f"cocos {cocos.__version__}, torch {torch.__version__}"
 
 @dataclass(frozen=True)
 class SourceFile:
-    """A file or folder that every worker opens itself; `version` is the hash of code, else size and time of change."""
+    """File or folder that every worker opens itself. The version is the hash of code, else size and time of change."""
 
     path: Path
     version: str
 
     @classmethod
     def at(cls, path: Path) -> "SourceFile":
-        """Describe a file or folder in its present state."""
+        """Describe the present state of a file or folder."""
         if path.suffix == ".py":
             return cls(path, hashlib.sha256(path.read_bytes()).hexdigest())
         files = [file for file in path.rglob("*") if file.is_file()] if path.is_dir() else [path]
         statuses = [file.stat() for file in files]
-        return cls(path, f"{sum(each.st_size for each in statuses)} {max(each.st_mtime_ns for each in statuses)}")
+        size, changed = sum(status.st_size for status in statuses), max(status.st_mtime_ns for status in statuses)
+        return cls(path, f"{size} {changed}")
 
     def check(self) -> Path:
-        """Return the path.
-
-        Raises:
-            InputError: the file is missing on this machine, or differs.
-        """
+        """Return the path; raise InputError if the file is missing on this machine or differs."""
         with contextlib.suppress(OSError, ValueError):
             if SourceFile.at(self.path) == self:
                 return self.path
@@ -76,106 +72,76 @@ class Pool(concurrent.futures.ProcessPoolExecutor):
         super().__init__(jobs, context, initializer=torch.set_num_threads, initargs=(threads,))
 
 
-@contextlib.contextmanager
-def connect(jobs: int | None, address: str | None) -> Generator[concurrent.futures.Executor | None]:
-    """Start a pool of processes, or connect to a dask scheduler, whose workers keep running; None for neither.
-
-    Raises:
-        InputError: both are asked for, dask is not installed, or no scheduler answers at the address.
-    """
+def connect(jobs: int | None, address: str | None) -> contextlib.AbstractContextManager:
+    """Return a context of a new pool, of the workers of a dask scheduler, which keep running, or of None."""
     if jobs is not None and address is not None:
         raise InputError("--jobs and --dask: expected one of them")
     if jobs is not None:
-        with Pool(jobs) as pool:
-            yield pool
-    elif address is not None:
-        try:
-            import distributed
+        return Pool(jobs)
+    if address is None:
+        return contextlib.nullcontext()
+    try:
+        import distributed
 
-            client = distributed.Client(address)
-        except ImportError:
-            raise InputError("dask is not installed; run pip install 'cocos-metric[cluster]'") from None
-        except (OSError, ValueError) as error:
-            raise InputError(f"dask {address}: no scheduler answers ({error}), expected tcp://HOST:PORT") from None
-        with client, warnings.catch_warnings():
-            warnings.filterwarnings("ignore", "Sending large graph")  # each task carries its rows
-            yield client.get_executor()
-    else:
-        yield None
+        return distributed.Client(address).get_executor()
+    except ImportError:
+        raise InputError("dask is not installed: pip install 'cocos-metric[cluster]'") from None
+    except (OSError, ValueError) as error:
+        raise InputError(f"dask {address}: no scheduler answers ({error}), expected tcp://HOST:PORT") from None
 
 
-class _Writer(pickle.Pickler):
-    """Pickler of tensors without the storage that they share, and to files of a folder if they are large."""
+class Pickler(pickle.Pickler):
+    """Pickler that writes tensors without the storage they share, large ones to files of a folder if there is one."""
 
-    def __init__(self, stream: io.BytesIO, folder: str | None):
-        super().__init__(stream)
-        self.folder = folder
+    folder: Path | None = None
 
-    def persistent_id(self, value: Any) -> str | None:
-        if self.folder is None or not isinstance(value, Tensor) or value.nbytes < MIN_MAPPED:
-            return None
-        handle, path = tempfile.mkstemp(".npy", dir=self.folder)
-        with open(handle, "wb") as file:
-            np.save(file, value.numpy())
-        return path
-
-    def reducer_override(self, value: Any) -> Any:
-        if getattr(value, "__module__", None) == "__main__" and hasattr(value, "__qualname__"):
-            raise pickle.PicklingError(f"{value.__qualname__} is defined in the main script")
-        if isinstance(value, Tensor) and value.dtype != torch.bfloat16:
-            return torch.from_numpy, (value.numpy().copy(),)
+    def reducer_override(self, value: Any) -> Any:  # noqa: D102
+        if type(value) is Tensor and value.dtype != torch.bfloat16 and not value.requires_grad:
+            array = value.numpy()
+            if self.folder is None or array.nbytes < MIN_MAPPED:
+                return torch.from_numpy, (array.copy(),)
+            path = self.folder / f"{len(os.listdir(self.folder))}.npy"
+            np.save(path, array)
+            return map_tensor, (path,)
+        name, module = getattr(value, "__qualname__", None), getattr(value, "__module__", None)
+        if name is not None and module == "__main__":
+            raise pickle.PicklingError(f"{name} is defined in the main script")
+        if name is not None and hasattr(sys.modules.get(module), "cocos_stamp"):  # imported by `user_code.load`
+            return import_object, (SourceFile.at(Path(sys.modules[module].__file__)), name)
         return NotImplemented
 
 
-class _Reader(pickle.Unpickler):
-    """Unpickler of the messages of `_Writer`, which another process of this count has written."""
-
-    def persistent_load(self, path: str) -> Tensor:
-        return torch.from_numpy(np.load(path, mmap_mode="c"))
+def map_tensor(path: Path) -> Tensor:
+    """Map a tensor from a file of `Pickler`."""
+    return torch.from_numpy(np.load(path, mmap_mode="c"))
 
 
-def write(value: Any, folder: str | None = None) -> bytes:
-    """Pickle a value; tensors of at least `MIN_MAPPED` bytes go to files of the folder, if there is one.
+def import_object(file: SourceFile, name: str) -> Any:
+    """Import a function or class from a Python file."""
+    return user_code.load(f"{file.check()}:{name}", "executor")
 
-    Raises:
-        InputError: a part of it cannot be pickled.
-    """
+
+def write(value: Any, folder: Path | None = None) -> bytes:
+    """Pickle a value, with its large tensors in the folder, if there is one."""
     stream = io.BytesIO()
+    pickler = Pickler(stream)
+    pickler.folder = folder
     try:
-        _Writer(stream, folder).dump(value)
+        pickler.dump(value)
     except (pickle.PicklingError, AttributeError, TypeError) as error:
-        raise InputError(
-            f"executor: {error}; another process needs a loss of your own in a file, file.py:name, and a checkpoint "
-            "as a path"
-        ) from None
+        hint = "another process needs a loss of your own in a file, file.py:name, and a checkpoint as a path"
+        raise InputError(f"executor: {error}; {hint}") from None
     return stream.getvalue()
 
 
-def read(message: bytes) -> Any:
-    """Read a message that another process of this count has written."""
-    return _Reader(io.BytesIO(message)).load()
+read_work = functools.lru_cache(maxsize=1)(pickle.loads)  # a worker reads the work of many chunks once
 
 
-read_work = functools.lru_cache(maxsize=1)(read)  # a worker reads the work of many chunks once
-
-
-def find_user_code() -> list[tuple[SourceFile, str]]:
-    """Return the Python files of the user that this process has imported, with the kind of their objects."""
-    files = []
-    for name, module in list(sys.modules.items()):
-        if name.startswith("cocos_") and hasattr(module, "cocos_stamp"):  # imported by `user_code.load_file`
-            path = Path(module.__file__)
-            files.append((SourceFile.at(path), name.removeprefix("cocos_").removesuffix(f"_{path.stem}")))
-    return files
-
-
-def run_task(work: bytes, chunk: bytes, versions: str, user_files: Sequence[tuple[SourceFile, str]]) -> bytes:
+def run_task(versions: str, work: bytes, chunk: bytes) -> bytes:
     """Run a task on a worker. The result is a pickle as well, since PyTorch would open a file for each tensor."""
     if versions != VERSIONS:
         raise InputError(f"worker on {socket.gethostname()}: {VERSIONS}, expected {versions}")
-    for file, kind in user_files:
-        user_code.load_file(file.check(), kind)
-    return write(read_work(work)(read(chunk)))
+    return write(read_work(work)(pickle.loads(chunk)))
 
 
 def map_chunks(
@@ -184,55 +150,34 @@ def map_chunks(
     executor: concurrent.futures.Executor | None,
     report: Callable[[int, int], None] | None = None,
 ) -> list:
-    """Return the result of each chunk, in order.
+    """Return the result of each chunk, in order, from the workers of an executor, or from this process without one.
 
-    Args:
-        work: function of a chunk, a picklable object. It travels with each task.
-        chunks: picklable objects.
-        executor: it is not shut down. A broken `Pool` is replaced once, for the chunks without a result. None: the
-            chunks are counted in this process.
-        report: called with (chunks done, chunks).
-
-    Raises:
-        InputError: `work` or a chunk cannot be pickled or is too large, or a worker has other code.
-        Exception: the first error of a worker; the chunks not yet begun are cancelled.
+    The executor is not shut down. A `Pool` in which a process ended is replaced once, for the chunks without a result.
+    The first error cancels the chunks that have not begun. `report` is called with (chunks done, chunks).
     """
     report = report or (lambda done, number: None)
-    results: dict[int, Any] = {}
+    results: list[Any] = []
     if executor is None:
-        for place, chunk in enumerate(chunks):
-            results[place] = work(chunk)
+        for chunk in chunks:
+            results.append(work(chunk))
             report(len(results), len(chunks))
-        return list(results.values())
+        return results
     with contextlib.ExitStack() as stack:
-        folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="cocos-", ignore_cleanup_errors=True))
-        is_own = isinstance(executor, Pool)
-        message, *messages = [write(value, folder if is_own else None) for value in (work, *chunks)]
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="cocos-", ignore_cleanup_errors=True)))
+        message, *messages = [write(value, folder if isinstance(executor, Pool) else None) for value in (work, *chunks)]
         size = (len(message) + max(map(len, messages))) / 2**20
         if size > MAX_MESSAGE:
-            raise InputError(
-                f"executor: {size:,.0f} MiB of rows in memory for each task, expected at most {MAX_MESSAGE}; save them "
-                "to a file that all workers can read"
-            )
-        user_files = find_user_code()
+            limit = f"expected at most {MAX_MESSAGE}; save the rows to a file that all workers can read"
+            raise InputError(f"executor: {size:,.0f} MiB for each task, {limit}")
+        task = functools.partial(run_task, VERSIONS, message)
         for attempt in (1, 2):
-            tasks: dict[concurrent.futures.Future, int] = {}
             try:
-                for place in set(range(len(chunks))) - results.keys():
-                    tasks[executor.submit(run_task, message, messages[place], VERSIONS, user_files)] = place
-                for task in concurrent.futures.as_completed(tasks):
-                    results[tasks[task]] = read(task.result())
+                for result in executor.map(task, messages[len(results) :]):
+                    results.append(pickle.loads(result))
                     report(len(results), len(chunks))
+                break
             except BrokenProcessPool as error:
-                if not isinstance(executor, Pool):
-                    raise
-                if attempt == 2:
-                    raise InputError(
-                        "jobs: a worker process ended twice before its chunk was counted, perhaps for lack of memory; "
-                        "use fewer jobs"
-                    ) from error
+                if attempt == 2 or not isinstance(executor, Pool):
+                    raise InputError("executor: a worker process ended early, perhaps for lack of memory") from error
                 executor = stack.enter_context(Pool(executor.jobs))
-            finally:
-                for task in tasks:
-                    task.cancel()
-    return [results[place] for place in range(len(chunks))]
+    return results
