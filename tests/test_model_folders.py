@@ -134,7 +134,7 @@ REFUSED = {
         "Softmin",
         True,
     ),
-    "damaged": ({"config_json": {"model_type": "bert"}, "modules_json": 3}, "damaged", False),
+    "damaged": ({"config_json": {"model_type": "bert"}, "modules_json": 3}, "cannot be read", False),
 }
 
 

@@ -10,10 +10,11 @@ import torch
 from cocos import data as training_data
 from cocos.base.errors import InputError, prefixed
 from cocos.checkpoints import formats, user_model
-from cocos.checkpoints.checkpoint import EXAMPLE, EXAMPLE_FILE, Checkpoint, one_sentence
+from cocos.checkpoints.checkpoint import EXAMPLE, EXAMPLE_FILE, Checkpoint
 from cocos.checkpoints.files import DATA_KINDS, File, describe, plain
 from cocos.checkpoints.formats import embeddings
 from cocos.checkpoints.inspection import inspect
+from cocos.data import tables
 from cocos.embeddings import Embeddings
 
 __all__ = ["EXAMPLE", "EXAMPLE_FILE", "Checkpoint", "File", "distractors", "inspect", "open"]
@@ -78,7 +79,7 @@ def open_format(path: Path, data: Any) -> Checkpoint:
     file, data_path = File(path), None if training_data.is_user_data(data) else data
     if isinstance(data, training_data.Source):
         data_path = data.path if data.path and data.path.exists() else None
-    with one_sentence(path, "is a damaged file"):
+    with tables.readable(path):
         module = formats.find(file)
         if module is None:
             kind = training_data.sniff(path) if file.kind in DATA_KINDS else None
@@ -101,7 +102,7 @@ def open_format(path: Path, data: Any) -> Checkpoint:
 def distractors(path) -> Checkpoint | Embeddings:
     """Open a file whose candidates match no query: any that `open` takes, or one that has `candidate` alone."""
     if Path(path).is_file():
-        with one_sentence(Path(path), "is a damaged file"):
+        with tables.readable(path):
             file = File(Path(path))
             if "candidate" in file.arrays and not {"query", "embeddings"} & set(file.arrays):
                 rows = embeddings.read_arrays(file, {"candidate": "candidate"})["candidate"]

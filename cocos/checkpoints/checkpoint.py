@@ -2,8 +2,8 @@
 
 import os
 import shlex
-from collections.abc import Callable, Generator
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -15,7 +15,7 @@ from cocos import losses
 from cocos.base.errors import InputError, nearest
 from cocos.checkpoints import encoding
 from cocos.checkpoints.recorded import Recorded
-from cocos.data import Source
+from cocos.data import Source, tables
 from cocos.data.training_set import Items
 from cocos.embeddings import Embeddings
 from cocos.embeddings.scores import Scores
@@ -23,18 +23,6 @@ from cocos.embeddings.stored import Stored
 
 # The word that opens the embedded checkpoint instead of a path, and its file.
 EXAMPLE, EXAMPLE_FILE = Path("example"), Path(__file__).parent.parent / "example" / "emoji_ntxent.pt"
-
-
-@contextmanager
-def one_sentence(path: Path, problem: str, advice: str = "write or copy it again") -> Generator[None]:
-    """Turn the exceptions of reading a file into one sentence with its path."""
-    try:
-        yield
-    except InputError as error:
-        raise error if str(path) in str(error) else type(error)(f"{path}: {error}") from error
-    except Exception as error:
-        reason = " ".join(str(error).split())[:120]
-        raise InputError(f"{path} {problem} ({type(error).__name__}: {reason}); {advice}") from error
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,8 +77,8 @@ class Checkpoint:
                 f"cocos encode DATA --model {path} --out embeddings.npz"
             )
         else:  # the user's code reports its own exceptions
-            advice = "or its data cannot be encoded", "check that the data fit the model"
-            with nullcontext() if self.format == "own" else one_sentence(self.path, *advice):
+            problem = "cannot be built, or cannot encode its data", "check that the data fit the model"
+            with nullcontext() if self.format == "own" else tables.readable(self.path, *problem):
                 data = self.training.load(split)
                 rows = encoding.embed(self.model, data, device, progress, self.proxies, self.proxy_labels)
         if self.dims is None:
@@ -113,8 +101,10 @@ class Checkpoint:
         """The frozen encoder, built at first use; a module of the user is not changed."""
         if self.encoder is None:
             raise InputError(f"{self.path}: {self.format} has no encoder")
-        model = self.encoder()
-        return model if self.format == "own" else model.eval().requires_grad_(False)
+        if self.format == "own":
+            return self.encoder()
+        with tables.readable(self.path, "cannot be built"):
+            return self.encoder().eval().requires_grad_(False)
 
     def items(self, split: str = "train") -> Items | None:
         """Load the texts and pictures of the rows of a split; None if unknown."""

@@ -8,10 +8,8 @@ import pathlib
 import pickle
 import re
 import warnings
-import zipfile
 from argparse import Namespace
-from collections.abc import Generator, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -23,6 +21,7 @@ from safetensors import safe_open
 from torch import Tensor
 
 from cocos.base.errors import InputError, UnsafeFile, unreachable
+from cocos.data import tables
 
 TENSOR_KINDS = ("torch", "safetensors", "npz", "npy")
 # Kinds that may be training data.
@@ -124,8 +123,8 @@ class File:
             return "folder"
         with open(self.path, "rb") as stream:
             head = stream.read(512)
-        if head.startswith(b"PK"):
-            return "npz" if any(name.endswith(".npy") for name in members(self.path)) else "torch"
+        if head.startswith(b"PK"):  # a zip archive, by the name of its first member
+            return "npz" if head[30 : 30 + int.from_bytes(head[26:28], "little")].endswith(b".npy") else "torch"
         if head[8:9] == b"{" and int.from_bytes(head[:8], "little") <= MAX_HEADER:
             return "safetensors"
         if head.startswith(b"\x80"):
@@ -137,16 +136,19 @@ class File:
     @cached_property
     def content(self) -> Any:
         """The content of a torch or safetensors file; None for other kinds. A file that requires code is refused."""
-        with reading(self):
+        values = [(value, name) for name, value in VALUES.items()]
+        with tables.readable(self.path), warnings.catch_warnings(action="ignore"):
             if self.kind == "safetensors":
                 with safe_open(self.path, "pt") as tensors:
                     return {name: tensors.get_tensor(name) for name in tensors.keys()}  # noqa: SIM118
             if self.kind == "torch":
-                with (
-                    warnings.catch_warnings(action="ignore"),
-                    torch.serialization.safe_globals([(value, name) for name, value in VALUES.items()]),
-                ):
-                    return replace_stand_ins(torch.load(self.path, map_location="cpu", weights_only=True))
+                try:
+                    with torch.serialization.safe_globals(values):
+                        return replace_stand_ins(torch.load(self.path, map_location="cpu", weights_only=True))
+                except pickle.UnpicklingError as error:
+                    if "unsupported" in str(error).lower():
+                        raise UnsafeFile(explain_refusal(self.path, str(error))) from None
+                    raise
         return None
 
     @property
@@ -160,14 +162,15 @@ class File:
         """The metadata of a safetensors file; empty for other kinds."""
         if self.kind != "safetensors":
             return {}
-        with reading(self), safe_open(self.path, "pt") as tensors:
+        with tables.readable(self.path), safe_open(self.path, "pt") as tensors:
             return tensors.metadata() or {}
 
     @cached_property
     def arrays(self) -> tuple[str, ...]:
         """The names of the arrays in an npz file, or of the entries of a dictionary in another file."""
         if self.kind == "npz":
-            return tuple(name.removesuffix(".npy") for name in members(self.path))
+            with tables.readable(self.path), np.load(self.path) as archive:
+                return tuple(archive.files)
         return tuple(self.content) if isinstance(self.content, dict) else ()
 
     @cached_property
@@ -203,29 +206,6 @@ class File:
             return json.loads((self.path / name).read_bytes())
         except (OSError, ValueError, RecursionError) as error:
             raise InputError(f"{self.path / name}: not readable as JSON ({str(error)[:100]})") from None
-
-
-def members(path: Path) -> list[str]:
-    """Return the names in a zip archive; empty if it is damaged."""
-    try:
-        with zipfile.ZipFile(path) as archive:
-            return archive.namelist()
-    except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError):
-        return []
-
-
-@contextmanager
-def reading(file: File) -> Generator[None]:
-    """Turn the exceptions of the libraries that read a file into one message."""
-    try:
-        yield
-    except InputError:
-        raise
-    except Exception as error:  # torch, numpy and zipfile raise almost anything for a damaged file
-        if isinstance(error, pickle.UnpicklingError) and "unsupported" in str(error).lower():
-            raise UnsafeFile(explain_refusal(file.path, str(error))) from None
-        reason = " ".join(str(error).split())[:100] or type(error).__name__
-        raise InputError(f"{file.path} is damaged or not a {file.kind} file of tensors ({reason})") from None
 
 
 def explain_refusal(path: Path, error: str) -> str:

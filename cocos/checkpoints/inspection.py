@@ -11,8 +11,9 @@ from cocos import data as training_data
 from cocos.base.errors import InputError, UnsafeFile
 from cocos.checkpoints import formats, recorded, runs
 from cocos.checkpoints.arrays import npz_headers
-from cocos.checkpoints.checkpoint import EXAMPLE, EXAMPLE_FILE, Checkpoint, one_sentence
+from cocos.checkpoints.checkpoint import EXAMPLE, EXAMPLE_FILE, Checkpoint
 from cocos.checkpoints.files import DATA_KINDS, NOT_OF_THE_MODEL, TENSOR_KINDS, File, describe, plain, weight_files
+from cocos.data import tables
 
 MAX_DEPTH = 8  # nested containers that are read
 
@@ -25,7 +26,7 @@ def inspect(path: Path | str, data: Path | str | None = None) -> dict:
     """
     path = Path(path)
     file = File(EXAMPLE_FILE if path == EXAMPLE else path)
-    with one_sentence(file.path, "is a damaged file"):
+    with tables.readable(file.path):
         module = formats.find(file)
         if module is None and file.kind in DATA_KINDS and (kind := training_data.sniff(file.path)):
             document = describe_data(file, kind)

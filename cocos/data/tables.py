@@ -48,18 +48,18 @@ def require(*packages: str, path: Path) -> list[Any]:
 
 
 @contextlib.contextmanager
-def readable(path: Path | str) -> Generator[None]:
-    """Turn the errors of a missing or damaged file into one message."""
+def readable(path: Path | str, problem: str = "cannot be read", advice: str = "copy it again") -> Generator[None]:
+    """Turn the errors of reading a file into one message with its path."""
     try:
         yield
-    except InputError:
-        raise
+    except InputError as error:
+        raise error if str(path) in str(error) else type(error)(f"{path}: {error}") from None
     except UnicodeDecodeError as error:
         line = 1 + error.object[: error.start].count(b"\n")
         raise InputError(f"{path}, line {line}: not UTF-8 ({error.reason} at byte {error.start})") from None
     except Exception as error:  # libraries raise many types for a damaged file
         reason = getattr(error, "strerror", None) or f"{type(error).__name__}: {' '.join(str(error).split())[:120]}"
-        raise InputError(f"{path}: cannot be read ({reason}); write or copy it again") from None
+        raise InputError(f"{path}: {problem} ({reason}); {advice}") from None
 
 
 def read_bytes(path: Path, size: int = -1) -> bytes:

@@ -17,8 +17,8 @@ from cocos.base.errors import InputError, prefixed, unreachable
 from cocos.checkpoints import recorded
 from cocos.checkpoints.arrays import npz_headers
 from cocos.checkpoints.checkpoint import Checkpoint
-from cocos.checkpoints.files import File, plain, reading
-from cocos.data import Source, TrainingSet
+from cocos.checkpoints.files import File, plain
+from cocos.data import Source, TrainingSet, tables
 from cocos.data.precomputed import CAPTIONS_PER_IMAGE
 from cocos.data.training_set import annotated_rows
 from cocos.embeddings import Embeddings, annotations
@@ -82,7 +82,7 @@ def read_arrays(file: File, names: Mapping[str, str]) -> dict[str, Any]:
     """Read arrays, `names` in the file -> here, as tensors or text."""
     if file.kind != "npz":
         return {name: as_tensor(file, name, file.content[key]) for key, name in names.items()}
-    with reading(file), np.load(file.path, allow_pickle=False) as archive:
+    with tables.readable(file.path), np.load(file.path, allow_pickle=False) as archive:
         return {name: as_tensor(file, name, archive[key]) for key, name in names.items()}
 
 
@@ -192,7 +192,7 @@ def separate_noise(path: Path, labels: Any) -> tuple[Any, list[str]]:
 
     Labels of two classes, -1 and another, are kept.
     """
-    if not isinstance(labels, torch.Tensor) or labels.is_floating_point() or not labels.dtype.is_signed:
+    if not isinstance(labels, torch.Tensor) or not str(labels.dtype).startswith("torch.int"):
         return labels, []
     noise, labels = labels == -1, labels.to(torch.int64)
     number = int(noise.sum())

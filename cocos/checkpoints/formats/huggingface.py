@@ -11,7 +11,7 @@ from torch.nn.functional import normalize
 
 from cocos.base.errors import UnsafeFile
 from cocos.checkpoints import model_card
-from cocos.checkpoints.checkpoint import Checkpoint, one_sentence
+from cocos.checkpoints.checkpoint import Checkpoint
 from cocos.checkpoints.files import File
 from cocos.checkpoints.formats.libraries import check_folder, import_library
 from cocos.checkpoints.recorded import Recorded
@@ -102,8 +102,7 @@ def load(file: File, data: Any = None) -> Checkpoint:
     def build() -> nn.Module:
         import_transformers()
         library = import_library("sentence_transformers", "text")
-        with one_sentence(file.path, "cannot be built by sentence-transformers"):
-            return TextEncoder(library.SentenceTransformer(str(file.path), device="cpu", local_files_only=True).float())
+        return TextEncoder(library.SentenceTransformer(str(file.path), device="cpu", local_files_only=True).float())
 
     options = {"encoder": build, "settings": settings, "notes": tuple(f"{file.path}: {note}" for note in notes)}
     format_name = "sentence_transformers" if is_pipeline else "huggingface"
@@ -149,15 +148,14 @@ def read_learned(folder: File, weight_files: list[str], kind: str) -> Recorded:
 def build_paired(file: File, kind: str) -> nn.Module:
     """Build CLIP or SigLIP; images are prepared with Pillow, without a file as by default."""
     library, local = import_transformers(), {"local_files_only": True}
-    with one_sentence(file.path, "cannot be built by transformers"):
-        model = library.AutoModel.from_pretrained(str(file.path), **local).float()
-        tokenizer = library.AutoTokenizer.from_pretrained(str(file.path), **local)
-        name = "CLIPImageProcessor" if kind == "clip" else "SiglipImageProcessor"
-        processor = getattr(library, f"{name}Pil", None) or getattr(library, name)
-        size = dict.fromkeys(("height", "width"), model.config.vision_config.image_size)
-        if "preprocessor_config.json" in file:
-            processor = processor.from_pretrained(str(file.path), **local)
-        else:
-            crop = {"crop_size": size, "size": {"shortest_edge": size["height"]}}
-            processor = processor(**crop if kind == "clip" else {"size": size})
-        return PairedEncoder(model, tokenizer, processor, kind)
+    model = library.AutoModel.from_pretrained(str(file.path), **local).float()
+    tokenizer = library.AutoTokenizer.from_pretrained(str(file.path), **local)
+    name = "CLIPImageProcessor" if kind == "clip" else "SiglipImageProcessor"
+    processor = getattr(library, f"{name}Pil", None) or getattr(library, name)
+    size = dict.fromkeys(("height", "width"), model.config.vision_config.image_size)
+    if "preprocessor_config.json" in file:
+        processor = processor.from_pretrained(str(file.path), **local)
+    else:
+        crop = {"crop_size": size, "size": {"shortest_edge": size["height"]}}
+        processor = processor(**crop if kind == "clip" else {"size": size})
+    return PairedEncoder(model, tokenizer, processor, kind)

@@ -16,7 +16,7 @@ from torch.nn.functional import normalize
 from cocos import data as training_data
 from cocos import losses
 from cocos.base.errors import InputError
-from cocos.checkpoints.checkpoint import Checkpoint, one_sentence
+from cocos.checkpoints.checkpoint import Checkpoint
 from cocos.checkpoints.files import File, plain
 from cocos.checkpoints.formats.networks import fill
 from cocos.checkpoints.recorded import Recorded
@@ -89,14 +89,10 @@ def load(file: File, data: Any = None) -> Checkpoint:
     if encoder["name"] != "small_towers":
         raise InputError(f"{file.path}: encoder {encoder['name']!r}, expected small_towers")
     losses.load(losses.find_file(loss), parameters)
-
-    def build() -> nn.Module:
-        with one_sentence(file.path, "cannot be built as small_towers"):
-            return fill(SmallTowers(**encoder["arguments"]), file.record["state"])
-
     if data is None:
         training = training_data.source(record["data"]["name"], **record["data"]["arguments"])
     else:
         training = training_data.find(data)
-    settings = Recorded(loss, {loss: parameters})
-    return Checkpoint(file.path, file.sha256, "native", record, encoder=build, training=training, settings=settings)
+    options = {"settings": Recorded(loss, {loss: parameters}), "training": training}
+    options["encoder"] = lambda: fill(SmallTowers(**encoder["arguments"]), file.record["state"])
+    return Checkpoint(file.path, file.sha256, "native", record, **options)

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from cocos.checkpoints import recorded
-from cocos.checkpoints.checkpoint import Checkpoint, one_sentence
+from cocos.checkpoints.checkpoint import Checkpoint
 from cocos.checkpoints.files import File
 from cocos.checkpoints.formats.huggingface import pillow_images
 from cocos.checkpoints.formats.libraries import check_folder, import_library
@@ -46,10 +46,9 @@ def load(file: File, data: Any = None) -> Checkpoint:
 
     def build() -> nn.Module:
         library = import_library("open_clip", "vision")
-        with one_sentence(file.path, "cannot be built by open_clip"):
-            folder = f"local-dir:{file.path}"
-            model, transform = library.create_model_from_pretrained(folder, device="cpu", weights_only=True)
-            return OpenClipEncoder(model.float(), transform, library.get_tokenizer(folder))
+        folder = f"local-dir:{file.path}"
+        model, transform = library.create_model_from_pretrained(folder, device="cpu", weights_only=True)
+        return OpenClipEncoder(model.float(), transform, library.get_tokenizer(folder))
 
     contents = {"dimensions": config["model_cfg"].get("embed_dim")}
     settings = replace(settings, loss=settings.loss or "ntxent")

@@ -5,7 +5,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from cocos.base.errors import InputError
-from cocos.checkpoints.checkpoint import Checkpoint, one_sentence
+from cocos.checkpoints.checkpoint import Checkpoint
 from cocos.checkpoints.files import File
 from cocos.checkpoints.formats.libraries import check_folder, import_library
 from cocos.checkpoints.formats.networks import fill
@@ -51,9 +51,7 @@ def load(file: File, data: Any = None) -> Checkpoint:
         library = import_library("timm", "vision")
         if not library.is_model(name):  # such as `hf-hub:...`, for which timm loads another model
             raise InputError(f"{file.path}: architecture {config['architecture']!r}, unknown to timm")
-        with one_sentence(file.path, "cannot be built by timm"):
-            network = library.create_model(name, pretrained=False, num_classes=0)
-        return TimmEncoder(fill(network, state), preparation)
+        return TimmEncoder(fill(library.create_model(name, pretrained=False, num_classes=0), state), preparation)
 
     contents = {"architecture": config["architecture"], "classes": config.get("num_classes")}
     return Checkpoint(file.path, file.sha256, "timm", contents, encoder=build)
