@@ -58,12 +58,7 @@ def read_headers(path: Path) -> dict[str, StoredArray]:
             return readers[path.suffix](path)
         array = np.load(path, mmap_mode="r")
         order = "C" if array.flags.c_contiguous else "F"
-        return {"": StoredArray(path, "", array.shape, dtype_name(array.dtype), (array.dtype, array.offset, order))}
-
-
-def dtype_name(dtype: np.dtype) -> str:
-    """Return the name of a dtype without its byte order."""
-    return dtype.name if dtype.kind in "fiub" else str(dtype)
+        return {"": StoredArray(path, "", array.shape, array.dtype.name, (array.dtype, array.offset, order))}
 
 
 def npz_headers(path: Path) -> dict[str, StoredArray]:
@@ -81,7 +76,7 @@ def npz_headers(path: Path) -> dict[str, StoredArray]:
                 name_length, extra_length = LOCAL_HEADER.unpack(stream.read(LOCAL_HEADER.size))[1:]
                 offset = member.header_offset + LOCAL_HEADER.size + name_length + extra_length + header
                 layout = dtype, offset, "F" if fortran else "C"
-            arrays[name] = StoredArray(path, name, shape, dtype_name(dtype), layout)
+            arrays[name] = StoredArray(path, name, shape, dtype.name, layout)
     return arrays
 
 

@@ -53,7 +53,8 @@ ADVICE = {
     "faiss": "is a FAISS index; convert it: index = faiss.read_index(FILE); numpy.savez('embeddings.npz', "
     "embeddings=index.reconstruct_n(0, index.ntotal), labels=...)",
     "gzip": "is compressed with gzip; unpack it first",
-    "text": "is empty or text, not a checkpoint, vectors or scores (a failed download, a Git LFS pointer?)",
+    "text": "is empty or text, not a checkpoint, vectors or scores (a failed download, a Git LFS pointer?); convert "
+    "vectors: numpy.savez('embeddings.npz', embeddings=numpy.loadtxt(FILE, usecols=range(FIRST, LAST)), labels=...)",
     "unknown": "is not a torch, safetensors or npz file",
 }
 

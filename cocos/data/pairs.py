@@ -128,7 +128,8 @@ def splits(path: Path) -> tuple[str, ...]:
     if "" not in files:
         return tuple(files)
     names = tables.column_names(path)
-    values = tables.read(path).column("split") if "split" in names else ["train"] if names else []
+    is_header = not re.fullmatch(r"[-+.\deE]*", "".join(names))  # rather than a row of numbers
+    values = tables.read(path).column("split") if "split" in names else ["train"] if is_header else []
     return tuple(dict.fromkeys(str(value) for value in values))
 
 

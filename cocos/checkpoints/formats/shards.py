@@ -1,4 +1,4 @@
-"""A folder of shards: numbered .npy files of each array, or numbered .npz, .safetensors or parquet files.
+"""A folder of shards: .npy files of each array, also numbered, or numbered .npz, .safetensors or parquet files.
 
 Names and headers are read first. Rows are then read by their numbers from memory maps (`embeddings/stored.py`).
 """
@@ -22,6 +22,7 @@ from cocos.base.errors import InputError
 from cocos.checkpoints.arrays import StoredArray, read_headers
 from cocos.checkpoints.checkpoint import Checkpoint
 from cocos.checkpoints.files import File
+from cocos.checkpoints.formats.embeddings import separate_noise
 from cocos.embeddings import Embeddings
 from cocos.embeddings.matrices import check_dims
 from cocos.embeddings.stored import Stored
@@ -29,10 +30,11 @@ from cocos.embeddings.stored import Stored
 # Names of arrays in shards -> names here.
 MATRICES = {"query": "query", "candidate": "candidate", "embeddings": "embeddings"}
 MATRICES |= {"img_emb": "query", "text_emb": "candidate", "embedding": "embeddings"}
+MATRICES |= {"image_embeddings": "query", "text_embeddings": "candidate"}
 ARRAYS = MATRICES | {"label": "labels"}
 ARRAYS |= {name: name for name in ("query_group", "candidate_group", "labels", "logq", "query_logq")}
-# name and number of shards: query_00003.npy, part-3-of-8.safetensors
-SHARD_FILE = re.compile(r"(.*?)[-_.]?(\d{1,12})(?:-of-\d{1,12})?\.(npy|npz|safetensors|parquet)")
+# name and number of shards: query_00003.npy, part-3-of-8.safetensors, query.npy
+SHARD_FILE = re.compile(r"(.*?)(?:[-_.]?(\d{1,12})(?:-of-\d{1,12})?)?\.(npy|npz|safetensors|parquet)")
 # Words before the number of a checkpoint, which is a set by itself.
 CHECKPOINT_NAME = re.compile(r"(step|iter|iteration|epoch|checkpoint|ckpt|model|seed|run)s?$", re.IGNORECASE)
 FLOATS = {name: getattr(torch, name) for name in ("float16", "bfloat16", "float32", "float64")}
@@ -97,11 +99,11 @@ def find_files(folder: File) -> dict[str, list[tuple[int, str]]]:
     sequences: dict[str, list[tuple[int, str]]] = {}
     for name in folder.names:
         if match := SHARD_FILE.fullmatch(name):
-            stem, kind = match[1].rpartition("/")[2], match[3]
+            stem, number, kind = match[1].rpartition("/")[2], match[2], match[3]
             if kind == "npy" and stem in ARRAYS:
-                sequences.setdefault(stem, []).append((int(match[2]), name))
-            elif kind != "npy" and not CHECKPOINT_NAME.search(stem):
-                sequences.setdefault(f"{match[1]}*.{kind}", []).append((int(match[2]), name))
+                sequences.setdefault(stem, []).append((int(number or 0), name))
+            elif kind != "npy" and number and not CHECKPOINT_NAME.search(stem):
+                sequences.setdefault(f"{match[1]}*.{kind}", []).append((int(number), name))
     if sequences.keys() & MATRICES.keys():
         return {name: sorted(files) for name, files in sequences.items() if name in ARRAYS}
     for sequence, files in sequences.items() if len(sequences) == 1 else ():
@@ -148,7 +150,7 @@ def load(file: File, data=None) -> Checkpoint:
     """Read the headers of shards; their rows are read when they are counted or encoded."""
     path, arrays = file.path, read_shards(file)
     is_labelled = "embeddings" in arrays
-    is_clip = any(shard.path.name.startswith("img_emb") for shard in arrays.get("query", ()))
+    is_clip = any(shard.path.name.startswith(("img_emb", "image_emb")) for shard in arrays.get("query", ()))
     directions = ("s2s",) if is_labelled else ("i2t", "t2i") if is_clip else ("q2c", "c2q")
     rows = {name: ShardRows(tuple(shards)) for name, shards in arrays.items() if name in MATRICES.values()}
     contents = {}
@@ -162,6 +164,10 @@ def load(file: File, data=None) -> Checkpoint:
         for name in arrays.keys() - rows.keys():
             array = np.concatenate([shard.take(slice(None)) for shard in arrays[name]])
             values[name] = array if array.dtype.kind in "USO" else torch.from_numpy(array)
+        if "labels" in values:
+            values["labels"], notes = separate_noise(path, values["labels"])
+            for note in notes:
+                logger.warning("note: %s", note)
         return values
 
     def embed(*_: Any) -> Embeddings:

@@ -1,4 +1,4 @@
-"""Tables of vectors: CSV, JSON lines and parquet as pandas writes them, and folders of .npy files.
+"""Tables of vectors: CSV, JSON lines and parquet as pandas writes them.
 
 A vector is a list in one column ('[0.1, 0.2]'), or one number in each of the columns `dim_0`, `dim_1`, ...
 """
@@ -20,30 +20,17 @@ from cocos.data import tables
 LABELS = (*CLASSES, "group", "identity", "category")
 DIMENSION = re.compile(r"(.*?)[_ .-]?(\d+)")
 MIN_DIMENSIONS = 3  # fewer numbers are not a vector
-# Files of one set in a folder -> its arrays.
-FOLDERS = (
-    {"embeddings.npy": "embeddings", "labels.npy": "labels"},
-    {"query.npy": "query", "candidate.npy": "candidate"},
-    {"image_embeddings.npy": "query", "text_embeddings.npy": "candidate"},
-)
 
 
 def sniff(file: File) -> bool:
-    """Recognise columns of vectors, text of vectors alone, and folders of .npy files."""
-    if file.kind == "folder":
-        return any(all(name in file for name in arrays) for arrays in FOLDERS)
-    return file.kind in {"text", "gzip", "unknown"} and bool(vector_columns(file.path) or convert_text(file))
+    """Recognise columns of vectors."""
+    return file.kind in {"text", "gzip", "unknown"} and bool(vector_columns(file.path))
 
 
 def load(file: File, data=None) -> Checkpoint:
     """Read the vectors of a table, as two sides or as a labelled set."""
-    if file.kind == "folder":
-        columns = next(arrays for arrays in FOLDERS if all(name in file for name in arrays))
-        arrays = {array: np.load(file.path / name) for name, array in columns.items()}
-    elif columns := vector_columns(file.path):
-        arrays = read_table(file.path, columns)
-    else:
-        raise InputError(f"{file.path} contains {convert_text(file)}")
+    columns = vector_columns(file.path)
+    arrays = read_table(file.path, columns)
     values = {name: torch.as_tensor(array) if array.dtype.kind in "fiu" else array for name, array in arrays.items()}
     notes: list[str] = []
     if "embeddings" in values:
@@ -113,20 +100,3 @@ def read_table(path: Path, columns: dict[str, list[str]]) -> dict[str, np.ndarra
         names = ", ".join(table.names[:8])
         raise InputError(f"{path}: column 'label', or two sides such as query_embedding, is missing (columns {names})")
     return {"embeddings": read_vectors(next(iter(columns.values()))), "labels": read_labels(label)}
-
-
-def convert_text(file: File) -> str:
-    """Return the line that converts vectors of word2vec, GloVe or the embedding projector; empty for other files."""
-    if file.kind != "text":
-        return ""
-    with open(file.path, encoding="utf-8", errors="replace") as stream:
-        header, fields = [stream.readline(2**20).split() for _ in range(2)]
-    first = int(as_vector(fields or [""]) is None)  # the first field may be a word
-    if len(fields) - first < MIN_DIMENSIONS or as_vector(fields[first:]) is None:
-        return ""
-    options = f"usecols=range({first}, {len(fields)}), skiprows={int(len(header) == 2)}, comments=None"
-    vectors = f"numpy.loadtxt({str(file.path)!r}, {options})"
-    return (
-        "vectors without their labels; save both, labels for example from metadata.tsv: "
-        f"numpy.savez('{file.path.stem}.npz', embeddings={vectors}, labels=...)"
-    )
