@@ -108,7 +108,7 @@ def test_network_is_recognised_and_loaded(tmp_path, name, key):
     parallel = {f"module.{key}": value for key, value in state.items()}
     checkpoint = cocos.open(save(tmp_path / "a.pth", {key: parallel, "step": 3} if key else parallel))
     assert checkpoint.format == name
-    assert all(torch.equal(value, state[key]) for key, value in checkpoint.model.state_dict().items())
+    assert all(torch.equal(value, state[key]) for key, value in checkpoint.model.network.state_dict().items())
 
 
 @pytest.mark.parametrize("name", FAMILIES)

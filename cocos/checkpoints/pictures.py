@@ -71,15 +71,14 @@ class Preparation:
 
 
 class ImageEncoder(nn.Module):
-    """A network that reads images of one side or both; prepared as at the validation of its training."""
+    """A network of images, which are prepared as at the validation of its training."""
 
-    kinds = ("image",)
-    items_at_once = IMAGES_AT_ONCE
+    kinds, items_at_once = ("image",), IMAGES_AT_ONCE
 
-    def __init__(self, preparation: Preparation):
+    def __init__(self, network: nn.Module, preparation: Preparation):
         super().__init__()
-        self.preparation = preparation
+        self.network, self.preparation, self.name = network, preparation, type(network).__name__
 
     def encode(self, items: Sequence[Any], kind: str, side: str) -> Tensor:
         """Encode images, as `Preparation` takes them, to (n, D)."""
-        return self(self.preparation(items).to(next(self.parameters())))
+        return self.network(self.preparation(items).to(next(self.parameters())))

@@ -1,5 +1,10 @@
-"""Folders of sentence-transformers and transformers: text encoders, CLIP and SigLIP, built by these libraries."""
+"""Folders of sentence-transformers and transformers: text encoders, CLIP and SigLIP, built by these libraries.
 
+Code and pickles in the folder of any library are refused before.
+"""
+
+import importlib
+import json
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -9,17 +14,20 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import normalize
 
-from cocos.base.errors import UnsafeFile
+from cocos.base.errors import InputError, UnsafeFile
 from cocos.checkpoints import model_card
 from cocos.checkpoints.checkpoint import Checkpoint
-from cocos.checkpoints.files import File
-from cocos.checkpoints.formats.libraries import check_folder, import_library
+from cocos.checkpoints.files import File, weight_files
 from cocos.checkpoints.recorded import Recorded
 
 PAIRED = ("clip", "siglip")  # `model_type` of models with two towers
 # Activations of a dense layer. sentence-transformers silently uses Tanh for one that it does not trust.
 ACTIVATIONS = ("GELU", "Identity", "LeakyReLU", "ReLU", "Sigmoid", "SiLU", "Tanh")
 ITEMS_AT_ONCE = 64
+# Keys with which a folder requests its own code.
+CODE_KEYS = {"auto_map", "trust_remote_code", "custom_pipelines"}
+# Files without settings: tokens and their numbers.
+TOKENS = ("tokenizer.json", "vocab.json", "added_tokens.json", ".index.json")
 
 
 class TextEncoder(nn.Module):
@@ -88,9 +96,9 @@ def read_type(folder: File) -> str:
 
 def load(file: File, data: Any = None) -> Checkpoint:
     """Read a folder; its library builds the model when it encodes."""
-    weight_files, kind, is_pipeline = check_folder(file), read_type(file), "modules.json" in file
+    names, kind, is_pipeline = check_folder(file), read_type(file), "modules.json" in file
     if not is_pipeline and kind in PAIRED:
-        options = {"settings": read_learned(file, weight_files, kind), "encoder": lambda: build_paired(file, kind)}
+        options = {"settings": read_learned(file, names, kind), "encoder": lambda: build_paired(file, kind)}
         return Checkpoint(file.path, file.sha256, "huggingface", {"towers": kind}, **options)
     settings = model_card.read_folder(file.path)
     notes, contents = settings.notes, {"text tower": kind}
@@ -125,6 +133,33 @@ def check_modules(folder: File) -> list[str]:
     return names
 
 
+def import_library(name: str, extra: str) -> Any:
+    """Import an optional library; a message names the extra that installs it."""
+    try:
+        return importlib.import_module(name)
+    except Exception as error:  # a broken installation raises anything
+        problem = f"{name} builds this model and cannot be imported ({str(error)[:120]})"
+        raise InputError(f"{problem}: pip install 'cocos-metric[{extra}]'") from None
+
+
+def check_folder(folder: File) -> list[str]:
+    """Return the names of the weight files in a folder; refuse code and pickles of more than tensors as unsafe."""
+    for name in folder.names:
+        if name.endswith(".json") and not name.endswith(TOKENS):
+            folder.json(name)  # refuses a damaged file
+            keys: set[str] = set()
+            json.loads((folder.path / name).read_bytes(), object_hook=keys.update)
+            if code := keys & CODE_KEYS:
+                raise UnsafeFile(f"{folder.path / name} has {code}: the model requires code that cocos does not run")
+    names = weight_files(folder)
+    if not names:
+        raise InputError(f"{folder.path} has no model.safetensors or pytorch_model.bin; copy the weights too")
+    for name in names:
+        if name.endswith(".bin"):
+            folder.file(name).content  # noqa: B018
+    return names
+
+
 def import_transformers() -> Any:
     """Import transformers without its progress bars and warnings."""
     library = import_library("transformers", "text")
@@ -133,10 +168,10 @@ def import_transformers() -> Any:
     return library
 
 
-def read_learned(folder: File, weight_files: list[str], kind: str) -> Recorded:
+def read_learned(folder: File, names: list[str], kind: str) -> Recorded:
     """Read the learned scale and bias of the scores of CLIP or SigLIP."""
     loss, parameters = "siglip" if kind == "siglip" else "ntxent", {}
-    weights = {name: tensor for file in weight_files for name, tensor in folder.file(file).content.items()}
+    weights = {key: tensor for name in names for key, tensor in folder.file(name).content.items()}
     if "logit_scale" in weights:
         scale = math.exp(float(weights["logit_scale"]))
         parameters["ntxent"] = {"temperature": 1 / scale}

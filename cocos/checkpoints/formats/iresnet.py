@@ -35,7 +35,7 @@ class Block(nn.Module):
         return y + (x if self.downsample is None else self.downsample(x))
 
 
-class IResNet(ImageEncoder):
+class IResNet(nn.Module):
     """Embeddings of any length; the losses of faces read their cosines.
 
     With a first kernel of 7 the first convolution has the stride of 2 that otherwise the first stage has.
@@ -45,10 +45,8 @@ class IResNet(ImageEncoder):
     """
 
     def __init__(self, state: State):
-        width, inputs = state["fc.weight"].shape
-        last = len(state["bn2.weight"])
-        side = SHRINKAGE * math.isqrt(inputs // last)
-        super().__init__(Preparation((side, side), None, (0.5,) * 3, (0.5,) * 3))
+        super().__init__()
+        (width, inputs), last = state["fc.weight"].shape, len(state["bn2.weight"])
         stem, kernel = len(state["conv1.weight"]), state["conv1.weight"].shape[2]
         first = 1 if kernel == WARPED_KERNEL else 2
         self.conv1 = nn.Conv2d(3, stem, kernel, 2 // first, 1, bias=False)
@@ -77,7 +75,7 @@ def load(file: File, data=None) -> Checkpoint:
     """Read a face network with the class weights of all ranks in its folder."""
     state = find_state(file.content, *NAMES)
     prefix = "Follow-" if file.path.name.startswith("Follow-") else ""
-    width, weights = len(state["fc.weight"]), class_vectors.join_ranks(file.path.parent, prefix)
+    (width, inputs), weights = state["fc.weight"].shape, class_vectors.join_ranks(file.path.parent, prefix)
     description = f"{0 if weights is None else len(weights)} class weights in its folder"
     settings = recorded.read_file(file)
     if state["conv1.weight"].shape[2] == WARPED_KERNEL:
@@ -85,5 +83,7 @@ def load(file: File, data=None) -> Checkpoint:
     contents = {"network": f"IResNet, {width} dimensions", "class weights": description}
     note = f"{file.path}: {description}; the margin and the scale of its loss are not recorded"
     options = {"settings": settings, "proxies": weights if weights is None else weights.float(), "notes": (note,)}
-    options["encoder"] = lambda: fill(IResNet(state), state)
+    side = SHRINKAGE * math.isqrt(inputs // len(state["bn2.weight"]))
+    preparation = Preparation((side, side), None, (0.5,) * 3, (0.5,) * 3)
+    options["encoder"] = lambda: ImageEncoder(fill(IResNet(state), state), preparation)
     return Checkpoint(file.path, file.sha256, "iresnet", contents, **options)

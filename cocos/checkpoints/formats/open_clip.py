@@ -10,8 +10,7 @@ from torch import Tensor, nn
 from cocos.checkpoints import recorded
 from cocos.checkpoints.checkpoint import Checkpoint
 from cocos.checkpoints.files import File
-from cocos.checkpoints.formats.huggingface import pillow_images
-from cocos.checkpoints.formats.libraries import check_folder, import_library
+from cocos.checkpoints.formats.huggingface import check_folder, import_library, pillow_images
 
 CONFIG = "open_clip_config.json"
 

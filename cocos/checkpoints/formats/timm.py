@@ -2,36 +2,22 @@
 
 from typing import Any
 
-from torch import Tensor, nn
+from torch import nn
 
 from cocos.base.errors import InputError
 from cocos.checkpoints.checkpoint import Checkpoint
 from cocos.checkpoints.files import File
-from cocos.checkpoints.formats.libraries import check_folder, import_library
+from cocos.checkpoints.formats.huggingface import check_folder, import_library
 from cocos.checkpoints.formats.networks import fill
 from cocos.checkpoints.pictures import ImageEncoder, Preparation
 
 CROP_SHARE = 0.875  # default of timm's `crop_pct`
 
 
-class TimmEncoder(ImageEncoder):
-    """A network of timm without its classifier."""
-
-    def __init__(self, network: nn.Module, preparation: Preparation):
-        super().__init__(preparation)
-        self.network = network
-
-    def forward(self, images: Tensor) -> Tensor:
-        """Encode prepared images, (N, 3, h, w), to (N, D)."""
-        return self.network(images)
-
-
 def sniff(file: File) -> bool:
     """Recognise a folder with an architecture of timm in `config.json`."""
     config = file.json("config.json") if file.kind == "folder" else None
-    return (
-        isinstance(config, dict) and "architecture" in config and bool({"pretrained_cfg", "num_classes"} & set(config))
-    )
+    return isinstance(config, dict) and "architecture" in config
 
 
 def load(file: File, data: Any = None) -> Checkpoint:
@@ -51,7 +37,7 @@ def load(file: File, data: Any = None) -> Checkpoint:
         library = import_library("timm", "vision")
         if not library.is_model(name):  # such as `hf-hub:...`, for which timm loads another model
             raise InputError(f"{file.path}: architecture {config['architecture']!r}, unknown to timm")
-        return TimmEncoder(fill(library.create_model(name, pretrained=False, num_classes=0), state), preparation)
+        return ImageEncoder(fill(library.create_model(name, pretrained=False, num_classes=0), state), preparation)
 
     contents = {"architecture": config["architecture"], "classes": config.get("num_classes")}
     return Checkpoint(file.path, file.sha256, "timm", contents, encoder=build)

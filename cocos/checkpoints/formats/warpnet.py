@@ -10,14 +10,14 @@ from cocos.checkpoints.pictures import ImageEncoder, Preparation
 from cocos.checkpoints.recorded import Recorded
 
 
-class WarpNet(ImageEncoder):
+class WarpNet(nn.Module):
     """A ResNet, maximum plus mean over the maps, layer normalisation, a linear layer; embeddings of any length.
 
     Source: DeMoor & Prevost 2024, Realigned softmax warping, arXiv:2408.15656; the names are those of its code.
     """
 
     def __init__(self, state: State):
-        super().__init__(Preparation())
+        super().__init__()
         self.Backbone = ResNet(part(state, "Backbone"))
         width, inputs = state["Backbone.Embedding.weight"].shape
         self.Backbone.Embedding = nn.Linear(inputs, width)
@@ -54,5 +54,5 @@ def load(file: File, data=None) -> Checkpoint:
     contents = {"network": f"WarpNet, {width} dimensions", "proxies": description}
     note = f"{path}: {description}; alpha, k1, k2 and scale of its loss are not recorded: set them with -p"
     options = {"settings": Recorded("warped_softmax"), "proxies": proxies, "notes": (note,)}
-    options["encoder"] = lambda: fill(WarpNet(state), state)
+    options["encoder"] = lambda: ImageEncoder(fill(WarpNet(state), state), Preparation())
     return Checkpoint(path, file.sha256, "warpnet", contents, **options)
