@@ -364,9 +364,9 @@ TROUBLES = {
     "fewer words": (_rewrite(PICKLE, pickled({w: i for w, i in VOCABULARY.items() if i < 20})), "20 words"),
     "an id too large": (_rewrite(PICKLE, pickled(VOCABULARY | {"!": 99})), "ids 0 to 2"),
     "no unk": (_rewrite(PICKLE, pickled({f"w{i}": i for i in range(len(WORDS))})), "<pad> <start> <end> <unk>"),
-    "ids of text": (_rewrite(PICKLE, pickled({w: str(i) for w, i in VOCABULARY.items()})), "mapping of words"),
-    "a list": (_rewrite(PICKLE, pickle.dumps([1], 2)), "expected a mapping of words"),
-    "the class itself": (_rewrite(PICKLE, b"c__main__\nVocabulary\n."), "expected a mapping of words"),
+    "ids of text": (_rewrite(PICKLE, pickled({w: str(i) for w, i in VOCABULARY.items()})), "word2idx"),
+    "a list": (_rewrite(PICKLE, pickle.dumps([1], 2)), "0 words, expected"),
+    "the class itself": (_rewrite(PICKLE, b"c__main__\nVocabulary\n."), "0 words, expected"),
     "a damaged pickle": (_rewrite(PICKLE, pickled(VOCABULARY)[:40]), PICKLE),
 }
 

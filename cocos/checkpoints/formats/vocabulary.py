@@ -62,9 +62,7 @@ def read(path: Path, size: int) -> dict[str, int]:
         content = load_plain(path, AS_JSON, {"Vocabulary": inert})
         content = vars(content) if type(content) is inert else content
     words = content.get("word2idx", content) if isinstance(content, dict) else None
-    if not isinstance(words, dict) or not all(type(w) is str and type(i) is int for w, i in words.items()):
-        raise InputError(f"{path}: expected a mapping of words to integers (word2idx); {AS_JSON}")
-    if not words.keys() >= set(SPECIAL) or sorted(words.values()) != list(range(size)):
+    if not isinstance(words, dict) or not words.keys() >= set(SPECIAL) or sorted(words.values()) != list(range(size)):
         expected = f"expected {size} with ids 0 to {size - 1} and {' '.join(SPECIAL)}"
-        raise InputError(f"{path}: {len(words)} words, {expected}: it belongs to other data")
+        raise InputError(f"{path}: {len(words or ())} words, {expected}: it belongs to other data, or {AS_JSON}")
     return words
