@@ -138,9 +138,8 @@ class Checkpoint:
             implied = {key: value for key, value in implied.items() if key not in number}
         loss = losses.load(name, implied | recorded | user_parameters)
         sources = dict.fromkeys(implied, f"default of {alias}")
-        sources |= dict.fromkeys(recorded, f"recorded in {self.settings.source}") | dict.fromkeys(
-            user_parameters, "given"
-        )
+        sources |= dict.fromkeys(recorded, f"recorded in {self.settings.source}")
+        sources |= dict.fromkeys(user_parameters, "given")
         texts = []
         for key, value in loss.parameters.items():
             source = sources.get(key, "default")

@@ -121,8 +121,7 @@ class UserEncoder(nn.Module):
         declared = (getattr(function, "images", None) for function in functions.values())
         images = next((images for images in declared if isinstance(images, dict)), None)
         self.prepares_arrays = images is not None
-        plain = Preparation(mean=(0.0, 0.0, 0.0), std=(1.0, 1.0, 1.0))
-        self.preparation = plain if images is None else Preparation.read(images)
+        self.preparation = Preparation.read({"resize": 256, "crop": (224, 224)} if images is None else images)
         self.towers = nn.ModuleList({f: None for f in functions.values() if isinstance(f, nn.Module)})
         self.register_buffer("place", torch.empty(0), persistent=False)
 

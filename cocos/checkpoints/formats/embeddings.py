@@ -120,12 +120,12 @@ def load(file: File, data=None) -> Checkpoint:
         notes += noise_notes
     if not labelled and "query_group" not in arrays:
         notes.append(f"{path} has no groups: row i of the queries matches row i of the candidates")
-    provenance = read_provenance(arrays.pop("provenance", None))
+    provenance, settings = read_provenance(arrays.pop("provenance", None))
     embeddings = build_embeddings(path, arrays, tuple(map(str, provenance.get("notes") or ())))
     contents = {name: plain(array) if hasattr(array, "dtype") else f"({len(array)},)" for name, array in arrays.items()}
     contents["directions"] = ", ".join(embeddings.directions)
     contents |= {"provenance": provenance} if provenance else {}
-    settings = recorded_loss(provenance) or recorded.read_file(file)
+    settings = settings or recorded.read_file(file)
     options = {"settings": settings, "notes": (*notes, *settings.notes)}
     if embeddings.names or embeddings.pictures:
         options["rows"] = lambda: annotated_rows(embeddings)
@@ -170,21 +170,15 @@ def picture_paths(path: Path, pictures: Any) -> Any:
     return pictures if names is None else [str(path.parent / name) if name else "" for name in names]
 
 
-def read_provenance(value: Any) -> dict:
-    """Read the description of model and data that `cocos encode` writes; empty if absent."""
-    with suppress(ValueError, IndexError, RecursionError):
-        provenance = json.loads(str(np.asarray(value).reshape(-1)[0]))
-        return provenance if isinstance(provenance, dict) else {}
-    return {}
-
-
-def recorded_loss(provenance: dict) -> recorded.Recorded | None:
-    """Return the loss of the training and its parameters; None if absent or not a built-in loss."""
-    with suppress(ValueError, TypeError, KeyError, AttributeError):
+def read_provenance(value: Any) -> tuple[dict, recorded.Recorded | None]:
+    """Read the description of model and data that `cocos encode` writes, and the loss of the training in it."""
+    provenance, settings = {}, None
+    with suppress(ValueError, TypeError, KeyError, AttributeError, IndexError, RecursionError):
+        provenance = dict(json.loads(str(np.asarray(value).reshape(-1)[0])))
         name, parameters = provenance["loss"]["name"], provenance["loss"]["parameters"]
         losses.load(losses.find_file(name), parameters)
-        return recorded.Recorded(name, {name: parameters})
-    return None
+        settings = recorded.Recorded(name, {name: parameters})
+    return provenance, settings
 
 
 def separate_noise(path: Path, labels: Any) -> tuple[Any, list[str]]:
