@@ -384,8 +384,6 @@ def test_a_file_of_distractors_may_have_candidates_alone(captions, suffix, tmp_p
     found = measures.evaluate(captions, distractors=Embeddings(more, more))
     said = json.loads(done.stdout)["with_distractors"]["directions"]["q2c"]
     assert said["R@1"]["mean"] == pytest.approx(values(found, "q2c", "with")["R@1"])
-    with pytest.raises(InputError, match="has no array 'query'"):  # it is no set of embeddings
-        cocos.open(path).embed()
 
 
 @pytest.mark.parametrize(
@@ -394,8 +392,8 @@ def test_a_file_of_distractors_may_have_candidates_alone(captions, suffix, tmp_p
 )
 def test_distractors_that_are_none_are_one_sentence(captions, rows, said, tmp_path):
     np.savez(tmp_path / "more.npz", candidate=rows)
-    with pytest.raises(InputError, match=f"more.npz.*candidate.*{said}"):
-        cocos.checkpoints.distractors(tmp_path / "more.npz")
+    with pytest.raises(InputError, match=f"more.npz.*{said}"):
+        cocos.open(tmp_path / "more.npz")
 
 
 def test_distractors_of_a_labelled_set_leave_every_sample_out_of_its_own_candidates(classes):

@@ -5,19 +5,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from cocos import data as training_data
-from cocos.base.errors import InputError, prefixed
+from cocos.base.errors import InputError
 from cocos.checkpoints import formats, user_model
 from cocos.checkpoints.checkpoint import EXAMPLE, EXAMPLE_FILE, Checkpoint
 from cocos.checkpoints.files import DATA_KINDS, File, describe, plain
-from cocos.checkpoints.formats import embeddings
 from cocos.checkpoints.inspection import inspect
 from cocos.data import tables
-from cocos.embeddings import Embeddings
 
-__all__ = ["EXAMPLE", "EXAMPLE_FILE", "Checkpoint", "File", "distractors", "inspect", "open"]
+__all__ = ["EXAMPLE", "EXAMPLE_FILE", "Checkpoint", "File", "inspect", "open"]
 
 logger = logging.getLogger(__name__)
 
@@ -97,15 +93,3 @@ def open_format(path: Path, data: Any) -> Checkpoint:
         training = find_data(data)
         checkpoint = replace(checkpoint, training=training, splits=training.splits)
     return checkpoint
-
-
-def distractors(path) -> Checkpoint | Embeddings:
-    """Open a file whose candidates match no query: any that `open` takes, or one that has `candidate` alone."""
-    if Path(path).is_file():
-        with tables.readable(path):
-            file = File(Path(path))
-            if "candidate" in file.arrays and not {"query", "embeddings"} & set(file.arrays):
-                rows = embeddings.read_arrays(file, {"candidate": "candidate"})["candidate"]
-                with prefixed(f"{path}, candidate"):
-                    return Embeddings.labelled(rows, torch.zeros(len(rows), dtype=torch.int64))
-    return open(path)

@@ -100,14 +100,18 @@ def as_tensor(file: File, name: str, value: Any) -> Any:
 def load(file: File, data=None) -> Checkpoint:
     """Read a file of embeddings."""
     path, renamed = file.path, rename_arrays(file)
+    has_queries = renamed or {"query", "embeddings"} & set(file.arrays)
+    renamed = renamed if has_queries else {"candidate": "embeddings"}  # distractors of `evaluate`
     names = {str(name): renamed.get(name, str(name)) for name in file.arrays}
     labelled = "embeddings" in names.values()
     accepted = FURTHER | (LABELLED if labelled else TWO_SIDED)
-    for name in ("embeddings", "labels") if labelled else ("query", "candidate"):
+    for name in ("embeddings", "labels")[: 2 if has_queries else 1] if labelled else ("query", "candidate"):
         if name not in names.values():
             expected = "query, candidate, query_group, candidate_group; or embeddings, labels, proxies, proxy_labels"
             raise InputError(f"{path} has no array {name!r} (it has {', '.join(list(names)[:8])}), expected {expected}")
     arrays = read_arrays(file, {old: name for old, name in names.items() if name in accepted})
+    if not has_queries:
+        arrays["labels"] = torch.zeros(len(arrays["embeddings"]), dtype=torch.int64)
     if "directions" in file.metadata:
         arrays["directions"] = file.metadata["directions"]
     if any(name.lower().startswith(IMAGES) for name in renamed):

@@ -66,13 +66,11 @@ class PairedEncoder(nn.Module):
             options = {"truncation": True, "max_length": self.length, "return_tensors": "pt"}
             batch = self.tokenizer(list(items), padding=padding, **options).to(device)
             batch = {"input_ids": batch["input_ids"]} if self.name == "siglip" else batch
-            vectors, projection = self.model.text_model(**batch).pooler_output, "text_projection"
+            output = self.model.get_text_features(**batch)
         else:
             pixels = self.processor(images=pillow_images(items), return_tensors="pt")["pixel_values"].to(device)
-            vectors, projection = self.model.vision_model(pixel_values=pixels).pooler_output, "visual_projection"
-        if hasattr(self.model, projection):
-            vectors = getattr(self.model, projection)(vectors)
-        return normalize(vectors, dim=-1)
+            output = self.model.get_image_features(pixel_values=pixels)
+        return normalize(getattr(output, "pooler_output", output), dim=-1)  # a tensor before transformers 5
 
 
 def pillow_images(items: Sequence[Any]) -> list:
