@@ -490,7 +490,8 @@ def test_the_split_is_one_that_the_checkpoint_has(captions, splits, asked, taken
         encoded.append(split)
         return captions
 
-    frozen = cocos.Checkpoint(path="a.pt", sha256="0", format="own", contents={}, embedder=embedder, splits=splits)
+    training = cocos.data.Source("own", splits, list)
+    frozen = cocos.Checkpoint("a.pt", sha256="0", format="own", contents={}, embedder=embedder, training=training)
     data = measures.evaluate(frozen, split=asked)
     assert encoded == [taken] == [data.attrs["split"]]
     assert data.attrs["notes"] == note

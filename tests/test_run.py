@@ -219,8 +219,9 @@ def test_a_negative_that_ties_stands_above_the_positive():
 def test_each_checkpoint_is_counted_with_its_own_temperature_and_evaluated_on_its_test_split():
     train, test = Embeddings(*rows(0.5)), Embeddings(*rows(1.5))
     sides = {"train": train, "test": test}
-    first = cocos.Checkpoint(Path("epoch_1.pt"), "1", "made", {}, lambda split, *_: sides[split], tuple(sides),
-                             Recorded("ntxent", {"ntxent": {"temperature": 0.1}}))  # fmt: skip
+    first = cocos.Checkpoint(Path("epoch_1.pt"), "1", "made", {}, lambda split, *_: sides[split],
+                             Recorded("ntxent", {"ntxent": {"temperature": 0.1}}),
+                             training=cocos.data.Source("own", tuple(sides), list))  # fmt: skip
     made = [first, replace(first, sha256="2", settings=Recorded("ntxent", {"ntxent": {"temperature": 0.05}}))]
     found = measures.run(made, batch_size=20)
     np.testing.assert_allclose(found["scale"], [10, 20])

@@ -90,6 +90,5 @@ def open_format(path: Path, data: Any) -> Checkpoint:
             f"data {getattr(data, '__name__', data)}: {path} ({checkpoint.format}) has no encoder, and needs no data"
         )
     if checkpoint.training is None or data_path is not data:
-        training = find_data(data)
-        checkpoint = replace(checkpoint, training=training, splits=training.splits)
+        checkpoint = replace(checkpoint, training=find_data(data))
     return checkpoint

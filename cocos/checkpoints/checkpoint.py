@@ -41,8 +41,6 @@ class Checkpoint:
     contents: dict  # plain data for `cocos inspect`
     # (split, device, progress) -> embeddings or scores; None if `encoder` encodes `training`.
     embedder: Callable[..., Embeddings | Scores] | None = None
-    # Splits that can be encoded; empty for a file of embeddings, or if the data are absent.
-    splits: tuple[str, ...] = ()
     settings: Recorded = Recorded()  # the loss of the training and its parameters, as recorded
     first_loss: str = "ntxent"  # loss to start with if none is recorded
     notes: tuple[str, ...] = ()  # messages about how the file was read
@@ -55,20 +53,14 @@ class Checkpoint:
     stored: Stored | None = None  # the rows on disk of a set of shards
     dims: int | None = None  # number of leading dimensions of each row; None: all
 
-    def __post_init__(self):
-        if self.training is not None and not self.splits:
-            object.__setattr__(self, "splits", self.training.splits)
-
     def __repr__(self):
         return f"Checkpoint({str(self.path)!r}, format={self.format}, loss={self.settings.loss})"
 
     def embed(self, split: str = "train", device: str = "auto", progress=None) -> Embeddings | Scores:
         """Encode a split with the frozen model on `auto`, `cpu` or `cuda`; `progress(rows done, rows in all)`."""
-        splits = self.splits or (() if self.embedder is None else ("train",))
-        if splits and split not in splits:
-            data = self.path if self.training is None else self.training.path or self.training.kind
-            raise InputError(nearest(f"split of {data}", split, splits))
         if self.embedder is not None:
+            if split not in (splits := self.splits or ("train",)):
+                raise InputError(nearest(f"split of {self.path}", split, splits))
             rows = self.embedder(split, device, progress).to(encoding.device_of(device))
         elif self.training is None:
             path = shlex.quote(str(self.path))
@@ -90,6 +82,11 @@ class Checkpoint:
     def truncate(self, dims: int) -> "Checkpoint":
         """Return the checkpoint with the first dimensions of its embeddings, see `Embeddings.truncate`."""
         return replace(self, dims=dims, stored=self.stored and self.stored.truncate(dims))
+
+    @property
+    def splits(self) -> tuple[str, ...]:
+        """Splits that can be encoded; empty for a file of embeddings, or if the data are absent."""
+        return () if self.training is None else self.training.splits
 
     @property
     def on_disk(self) -> Stored | None:
@@ -144,9 +141,8 @@ class Checkpoint:
         for key, value in loss.parameters.items():
             source = sources.get(key, "default")
             texts.append(f"{key} {','.join(map(str, value)) if isinstance(value, tuple) else value} ({source})")
-        if name in losses.names() and name != alias.strip().lower().replace("-", "_"):
-            return loss, f"asked for as {alias}: {', '.join(texts) or 'no parameters'}"
-        return loss, ", ".join(texts) or "no parameters given"
+        is_alias = name in losses.names() and name != alias.strip().lower().replace("-", "_")
+        return loss, f"asked for as {alias}: " * is_alias + (", ".join(texts) or "no parameters given")
 
     def queries_only(self, loss: losses.Loss) -> bool:
         """Return whether the checkpoint was trained with this loss, in one direction."""

@@ -384,7 +384,7 @@ class _CheckpointMeasure:
         if isinstance(self.other_data, training_data.Source):
             if not isinstance(given, Checkpoint) or given.encoder is None:
                 raise InputError(f"evaluated {self.evaluated}: it is training data, and there is no encoder for them")
-            found = replace(given, training=self.other_data, splits=self.other_data.splits, rows=None, embedder=None)
+            found = replace(given, training=self.other_data, rows=None, embedder=None)
         elif step in self.other_data:
             found = files.open(self.other_data[step])
             found = found.truncate(given.dims) if isinstance(given, Checkpoint) and given.dims else found
