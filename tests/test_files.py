@@ -12,7 +12,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from safetensors.torch import save_file
 
 import cocos
 from cocos import InputError, UnsafeFile, checkpoints
@@ -195,17 +194,12 @@ def test_folder_lists_and_hashes_its_files(tmp_path):
         folder.json("tokenizer.json")
 
 
-@pytest.mark.parametrize("suffix", ["safetensors", "bin"])
-def test_missing_part_of_weights_is_named(tmp_path, suffix):
-    stem, save = ("model", save_file) if suffix == "safetensors" else ("pytorch_model", torch.save)
-    places = {name: f"{stem}-{number}-of-2.{suffix}" for number, name in enumerate("ab", 1)}
-    for name, place in places.items():
-        save({name: W}, tmp_path / place)
-    (tmp_path / f"{stem}.{suffix}.index.json").write_text(json.dumps({"weight_map": places}))
-    assert weight_files(File(tmp_path)) == list(places.values())
-    (tmp_path / places["b"]).unlink()
-    with pytest.raises(InputError, match=places["b"]):
-        weight_files(File(tmp_path))
+def test_weight_files_prefer_safetensors(tmp_path):
+    names = [f"model-{number}-of-2.safetensors" for number in (1, 2)]
+    for name in (*names, "a/pytorch_model.bin", "pytorch_model.bin", "training_args.bin"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).touch()
+    assert sorted(weight_files(File(tmp_path))) == ["a/pytorch_model.bin", *names]
 
 
 @pytest.mark.parametrize(

@@ -41,7 +41,7 @@ KNOWN_KEYS = ("state_dict", "model", "model_state_dict", "net", "state_dict_back
 NOT_OF_THE_MODEL = ("optim", "lr_sched", "scheduler", "loops", "callbacks", "amp", "scaler", "grad_scaler")
 # Prefixes of DataParallel, torch.compile, FSDP and activation checkpointing, anywhere in a name.
 WRAPPERS = re.compile(r"(?:^|(?<=\.))(module|_orig_mod|_fsdp_wrapped_module|_checkpoint_wrapped_module)\.")
-MAX_DEPTH = 4  # nested containers that are searched
+MAX_DEPTH = 8  # nested containers that are read
 WEIGHT_FILE = re.compile(r"(model(-\d+-of-\d+)?\.safetensors|pytorch_model(-\d+-of-\d+)?\.bin)$")
 EMBED_INSTEAD = (
     "encode your training data with the frozen model and save the embeddings: numpy.savez(FILE, query=..., "
@@ -268,6 +268,21 @@ def describe(file: File) -> str:
     return f"{path} {problem}; {EMBED_INSTEAD}, or --model file.py:build"
 
 
+def walk(value: Any, path: tuple[str, ...] = (), siblings: frozenset[str] = frozenset()) -> Iterator[tuple]:
+    """Yield (keys, value, keys next to it) in nested containers, without lists of numbers and states of optimizers."""
+    value = vars(value) if isinstance(value, Namespace) else value
+    if isinstance(value, dict):
+        entries, siblings = list(value.items()), frozenset(map(str, value))
+    elif isinstance(value, list | tuple):
+        entries = [(index, item) for index, item in enumerate(value) if not isinstance(item, int | float | str)]
+    else:
+        yield path, value, siblings
+        return
+    for key, item in entries if len(path) < MAX_DEPTH else ():
+        if path or not str(key).lower().startswith(NOT_OF_THE_MODEL):
+            yield from walk(item, (*path, str(key)), siblings)
+
+
 def state_dicts(content: Any, depth: int = 0) -> Iterator[dict[str, Tensor]]:
     """Yield the state dicts in the content of a file, those under known keys first, without prefixes of wrappers."""
     values = content if isinstance(content, list | tuple) else []
@@ -289,10 +304,5 @@ def weight_files(folder: File) -> list[str]:
     for name in folder.names:
         if match := WEIGHT_FILE.search(name):
             files.setdefault(name[: match.start()], []).append(name)
-        elif name.endswith((".safetensors.index.json", ".bin.index.json")):
-            place = name.rpartition("/")[0]
-            shards = {f"{place}/{shard}".lstrip("/") for shard in folder.json(name).get("weight_map", {}).values()}
-            if missing := sorted(shards - set(folder.names)):
-                raise InputError(f"{folder.path / name} lists {missing[0]}, which is not in the folder; copy all files")
     safe = {place: [name for name in names if name.endswith(".safetensors")] for place, names in files.items()}
     return [name for place, names in files.items() for name in safe[place] or names]

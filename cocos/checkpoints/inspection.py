@@ -2,20 +2,16 @@
 
 import dataclasses
 import shlex
-from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
-from typing import Any
 
 from cocos import data as training_data
 from cocos.base.errors import InputError, UnsafeFile
 from cocos.checkpoints import formats, recorded, runs
 from cocos.checkpoints.arrays import npz_headers
 from cocos.checkpoints.checkpoint import EXAMPLE, EXAMPLE_FILE, Checkpoint
-from cocos.checkpoints.files import DATA_KINDS, NOT_OF_THE_MODEL, TENSOR_KINDS, File, describe, plain, weight_files
+from cocos.checkpoints.files import DATA_KINDS, TENSOR_KINDS, File, describe, plain, walk, weight_files
 from cocos.data import tables
-
-MAX_DEPTH = 8  # nested containers that are read
 
 
 def inspect(path: Path | str, data: Path | str | None = None) -> dict:
@@ -81,19 +77,10 @@ def list_tensors(file: File) -> list[dict]:
     if file.kind == "folder":
         content = {name: file.file(name).content for name in weight_files(file)}
     return [
-        {"name": name, "shape": list(tensor.shape), "dtype": str(tensor.dtype).removeprefix("torch.")}
-        for name, tensor in walk(content)
+        {"name": ".".join(keys), "shape": list(tensor.shape), "dtype": str(tensor.dtype).removeprefix("torch.")}
+        for keys, tensor, _ in walk(content)
+        if hasattr(tensor, "shape")
     ]
-
-
-def walk(value: Any, prefix: str = "", depth: int = 0) -> Iterator[tuple[str, Any]]:
-    """Yield the tensors in nested containers with the keys that lead to them."""
-    if hasattr(value, "shape"):
-        yield prefix, value
-    elif depth < MAX_DEPTH and isinstance(value, dict | list | tuple):
-        for key, item in value.items() if isinstance(value, dict) else enumerate(value):
-            if depth or not str(key).lower().startswith(NOT_OF_THE_MODEL):
-                yield from walk(item, f"{prefix}.{key}" if prefix else str(key), depth + 1)
 
 
 def describe_run(folder: File) -> dict:

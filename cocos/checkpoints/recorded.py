@@ -7,7 +7,6 @@ listed by `cocos inspect` and never becomes a default.
 import functools
 import math
 import re
-from argparse import Namespace
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -17,9 +16,8 @@ from torch import Tensor
 
 from cocos import losses
 from cocos.base.errors import InputError
-from cocos.checkpoints.files import NOT_OF_THE_MODEL, File
+from cocos.checkpoints.files import File, walk
 
-MAX_DEPTH = 8  # nested containers that are read
 SETTINGS_KEYS = ("hyper_parameters", "hparams", "args", "opt", "config", "cfg", "options", "settings", "params")
 LOSS_KEYS = ("loss", "loss_name", "loss_type", "loss_fn", "loss_func", "criterion", "objective")
 # Keys of the name of a loss within its block; the last two are Hydra's and Lightning's.
@@ -105,7 +103,7 @@ def read(content: Mapping[str, Any]) -> Recorded:
         >>> recorded.read(content).parameters["ntxent"]
         {'temperature': 0.01}
     """
-    leaves = list(walk(content))
+    leaves = list(read_leaves(content))
     loss_names = {name for path, value, _ in leaves if (name := loss_name(path, value))}
     loss = loss_names.pop() if len(loss_names) == 1 else None
     ranked = [reading for leaf in leaves if (reading := read_candidate(*leaf, loss=loss)) is not None]
@@ -146,23 +144,15 @@ def read_file(file: File) -> Recorded:
     return read({**file.metadata, **content})
 
 
-def walk(value: Any, path: tuple[str, ...] = (), siblings: frozenset[str] = frozenset()) -> Iterator[tuple]:
-    """Yield (path, value, keys next to it) of single numbers and text, without the states of optimizers."""
-    value = vars(value) if isinstance(value, Namespace) else value
-    if isinstance(value, Tensor | np.ndarray):
-        if math.prod(value.shape) == 1 and value.ndim < 2:
+def read_leaves(content: Mapping[str, Any]) -> Iterator[tuple]:
+    """Yield (path, value, keys next to it) of single numbers and text; keys are split at dots."""
+    for keys, value, siblings in walk(content):
+        path = tuple(part for key in keys for part in key.replace("-", "_").split("."))
+        is_tensor = isinstance(value, Tensor | np.ndarray)
+        if (is_tensor and math.prod(value.shape) == 1 and value.ndim < 2) or (
+            isinstance(value, int | float | str | np.number) and not isinstance(value, bool)
+        ):
             yield path, value, siblings
-    elif isinstance(value, list | tuple):
-        for index, item in enumerate(value if len(path) < MAX_DEPTH else ()):
-            if not isinstance(item, int | float | str):
-                yield from walk(item, (*path, str(index)), siblings)
-    elif isinstance(value, Mapping):
-        keys = frozenset(map(str, value))
-        for key, item in value.items() if len(path) < MAX_DEPTH else ():
-            if path or not str(key).lower().startswith(NOT_OF_THE_MODEL):
-                yield from walk(item, (*path, *str(key).replace("-", "_").split(".")), keys)
-    elif path and isinstance(value, int | float | str | np.number) and not isinstance(value, bool):
-        yield path, value, siblings
 
 
 def setting_depth(path: tuple[str, ...]) -> int:
