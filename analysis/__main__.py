@@ -133,7 +133,7 @@ def table(
             names=[str(file) for _, file in given],
             published=published or not given,
         )
-    except InputError as error:
+    except (InputError, OSError) as error:
         print(error, file=sys.stderr)
         raise typer.Exit(2) from None
     print(json.dumps(tables.document(data)) if as_json else table_formats.TABLE_FORMATS[format](data))

@@ -13,7 +13,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 import cocos
 from cocos.base import writing
-from cocos.base.errors import InputError, UnsafeFile, nearest, unreachable
+from cocos.base.errors import InputError, UnsafeFile, nearest
 from cocos.counting import shares
 from cocos.counting.slices import concat
 
@@ -45,9 +45,10 @@ def by_direction(records: Mapping[str, Mapping[str, torch.Tensor]], labels: Mapp
     variables: dict[str, tuple] = {"direction": ("direction", list(records))}
     for name, (dims, *label) in labels.items():
         tensors = [record[name].cpu() for record in records.values()]
-        padded = dims[:1] == ("query",)
-        tensors = [tensor.double() for tensor in tensors] if padded else tensors
-        stacked = pad_sequence(tensors, batch_first=True, padding_value=math.nan) if padded else torch.stack(tensors)
+        if dims[:1] == ("query",):
+            stacked = pad_sequence([tensor.double() for tensor in tensors], batch_first=True, padding_value=math.nan)
+        else:
+            stacked = torch.stack(tensors)
         variables[name] = (("direction", *dims), stacked, *label)
     return variables
 
@@ -112,8 +113,8 @@ def save(data: xr.Dataset | Mapping[str, xr.Dataset], path: Path) -> Path:
         raise InputError(f"output {path}: suffix {Path(path).suffix!r}, expected .nc (netCDF)")
     path = writing.output(path)
     groups = {"/": data}
-    if not isinstance(data, xr.Dataset):  # a label is any text
-        groups = {f"/{place}": dataset for place, dataset in enumerate(data.values())}
+    if not isinstance(data, xr.Dataset):  # a label is any text, the name of a group is not
+        groups = {f"/{index}": dataset for index, dataset in enumerate(data.values())}
         groups["/"] = xr.Dataset(attrs={"labels": json.dumps(list(data))})
     encoding = {}
     for group, dataset in groups.items():
@@ -127,7 +128,8 @@ def open(path: Path) -> xr.Dataset | dict[str, xr.Dataset]:
     """Read the Dataset or Datasets that `save` wrote, or the store of a `cocos.Monitor` (.jsonl), into memory.
 
     Raises:
-        InputError: the file cannot be read, or is damaged.
+        OSError: the file cannot be read.
+        InputError: it is damaged, or not a result of cocos.
         UnsafeFile: it refers to other files.
 
     Examples:
@@ -141,43 +143,20 @@ def open(path: Path) -> xr.Dataset | dict[str, xr.Dataset]:
         data = records.dataset(records.read(path))
         check_attributes(path, data.attrs)
         return data
+    content = io.BytesIO(path.read_bytes())
     try:
-        content = path.read_bytes()
-    except FileNotFoundError:
-        raise InputError(f"{path}: file not found") from None
-    except OSError as error:
-        reason = f"cannot be read ({unreachable(error)}), expected a result of cocos, a file like count.nc"
-        raise InputError(f"{path}: {reason}") from None
-    try:
-        _check_links(path, content)
-        tree = xr.load_datatree(io.BytesIO(content), engine="h5netcdf", decode_times=False)
+        refuse_links(path, content)
+        tree = xr.load_datatree(content, engine="h5netcdf", decode_times=False)
+        root, *datasets = (node.to_dataset().drop_encoding() for node in (tree, *tree.children.values()))
+        labels = json.loads(root.attrs["labels"]) if datasets else ()
     except UnsafeFile:
         raise
     except Exception as error:  # h5py and xarray raise many types for damaged files
         reason = str(error).partition("\n")[0][:120] or type(error).__name__
         raise InputError(f"{path} is no result of cocos, or a damaged one ({reason}); write it again") from error
-    root, *datasets = (node.to_dataset().drop_encoding() for node in (tree, *tree.children.values()))
     for data in (root, *datasets):
         check_attributes(path, data.attrs)
-    labels = json.loads(root.attrs["labels"]) if "labels" in root.attrs else tree.children
     return dict(zip(labels, datasets, strict=True)) or root
-
-
-def _check_links(path: Path, content: bytes) -> None:
-    """Refuse an untrusted file that refers to other files."""
-    import h5py  # takes a while, and few commands read a result
-
-    def check(group: h5py.Group) -> None:
-        for name in group:
-            if not isinstance(group.get(name, getlink=True), h5py.HardLink):
-                raise UnsafeFile(f"{path}: {name} is a link, expected arrays in the file itself")
-            if isinstance(group[name], h5py.Group):
-                check(group[name])
-            elif group[name].external or group[name].is_virtual:
-                raise UnsafeFile(f"{path}: the values of {name} are in other files")
-
-    with h5py.File(io.BytesIO(content), "r") as file:
-        check(file)
 
 
 def check_attributes(path: Path, attrs: Mapping[str, Any]) -> None:
@@ -187,3 +166,18 @@ def check_attributes(path: Path, attrs: Mapping[str, Any]) -> None:
             json.loads(attrs.get(name, "{}"))
         except (TypeError, ValueError, RecursionError):
             raise InputError(f"{path} is no result of cocos, or a damaged one: {name} is not valid JSON") from None
+
+
+def refuse_links(path: Path, content: io.BytesIO) -> None:
+    """Refuse an untrusted file with links, external storage or virtual arrays, which refer to other files."""
+    import h5py  # takes a while, and few commands read a result
+
+    def outside(name: str, link: object) -> str | None:
+        if not isinstance(link, h5py.HardLink):
+            return name
+        array = file[name]
+        return name if isinstance(array, h5py.Dataset) and (array.external or array.is_virtual) else None
+
+    with h5py.File(content, "r") as file:
+        if name := file.visititems_links(outside):
+            raise UnsafeFile(f"{path}: {name} refers to other files, expected arrays in the file itself")

@@ -81,6 +81,6 @@ def rows(indices: Iterable[int], limit: int = 5) -> str:
 
 def unreachable(error: OSError, *, made: bool = False) -> str:
     """Make the end of a sentence that says why a path cannot be used, or no file be `made` in a folder."""
-    if made and error.errno == errno.ENOENT:
-        return "no file can be made in it"
+    if error.errno == errno.ENOENT:
+        return "no file can be made in it" if made else "file not found"
     return "the name is too long for a file" if error.errno == errno.ENAMETOOLONG else f"{error.strerror}"
