@@ -444,7 +444,7 @@ def test_the_page_says_what_the_embedded_example_shows():
 def test_the_finding_stands_first_and_rows_without_any_are_left_out(tmp_path):
     """Of clean data there were ten rows of zeros before the sentence."""
     clean = torch.eye(40) + 0.01 * torch.randn(40, 40, generator=torch.Generator().manual_seed(0))
-    found = reports.tables("audit", measures.audit(cocos.Embeddings(torch.eye(40), clean), batch_size=20), top=10)
+    found = reports.tables("audit", measures.audit(cocos.Embeddings(torch.eye(40), clean), batch_size=20))
     text = "\n".join(map(str, found))
     assert text.startswith("q2c: likely false negatives: none\nc2q: likely false negatives: none")
     assert not found[0].rows

@@ -109,10 +109,9 @@ def test_the_command_prints_a_line_a_step_and_what_to_type_next(folder):
     assert done.exit_code == 0, done.stderr
     lines = done.stdout.splitlines()
     assert [line for line in lines if line.startswith("10 ")]
-    assert lines[0].startswith("no detector fires") and "3 checkpoints, step 2 to 100" in lines
     assert re.search(r"no detector fires: \d+ of \d+ detectors were watching; \d+ cannot see this loss \(", done.stdout)
     options = "--loss ntxent -p temperature=0.2 --batch-size 20"
-    assert f"next: cocos run {folder} {options} --out run.png" in lines
+    assert lines.count(f"next: cocos run {folder} {options} --out run.png") == 1
     diff = next(line for line in lines if "cocos diff" in line)
     more = call(folder, "--batches", "2", "--k", "1,3", "--batch-size", "20").stdout.splitlines()
     assert f"next: cocos run {folder} --k 1,3 --batch-size 20 --batches 2 --out run.png" in more
@@ -165,7 +164,7 @@ def test_a_store_is_read_by_the_same_command(tmp_path, monkeypatch):
         for step in range(40):
             monitor(query + step, candidate + step, step=5 * step)
     done = call("run.jsonl", "--fail-on", "collapse")
-    assert done.exit_code == 1 and "40 records, step 0 to 195" in done.stdout and "collapse:" in done.stdout
+    assert done.exit_code == 1 and "collapse:" in done.stdout
     assert "next: cocos run run.jsonl --out run.png" in done.stdout.splitlines()
     assert call("run.jsonl", "--detector", "collapse=off", "--fail-on", "any").stdout.count("collapse:") == 0
     assert call("run.jsonl", "--out", "run.png").exit_code == 0

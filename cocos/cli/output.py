@@ -98,9 +98,9 @@ def print_result(context: typer.Context, tables: list, document: Any, notes: Seq
         for table in tables:
             if isinstance(table, str):
                 texts.append(table)
-            else:
-                typed = tuple(complete(step, context) for step in steps or table.typed)
-                texts.append(replace(table, typed=typed).text(terminal.room()))
+                continue
+            typed, steps = tuple(complete(step, context) for step in steps or table.typed), ()
+            texts.append(replace(table, typed=typed).text(terminal.room()))
         terminal.put("\n\n".join(texts))
     if out is not None and not quiet:
         terminal.say(f"wrote {out}")

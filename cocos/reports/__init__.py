@@ -22,7 +22,7 @@ LAYOUTS = {
 def tables(name: str, dataset: xr.Dataset | Sequence[xr.Dataset], **options: Any) -> list[Table]:
     """Return the tables of a Dataset; `verify` takes several Datasets, `count` label -> Dataset as well.
 
-    `audit` takes the `texts` of both sides, row -> text, and the `top` number of pairs.
+    `audit` takes the `texts` of both sides, row -> text.
     """
     return LAYOUTS.get(name, generic)(dataset, **options)
 

@@ -5,51 +5,42 @@ from collections.abc import Iterator
 from cocos import losses
 from cocos.base import docstrings
 from cocos.losses.equivalences import equal_losses
-from cocos.reports.tables import Step, Table
+from cocos.reports.tables import Step, Table, parameter_values
 
 # Largest number of lines for a list, such as the tensors of a file.
 MOST_LINES = 24
 EMPTY = (None, "", [], (), {})
+PROPERTIES = ("name", "parameters", "metric", "couples", "gradient", "balanced", "sample", "family")  # of a loss
 
 
 def losses_table(entries: list[dict]) -> Table:
     """List losses, given by `entry`, by family with their parameters."""
-    rows = []
-    for loss in sorted(entries, key=lambda loss: (loss["family"], loss["name"])):
-        parameters = ", ".join(f"{name}={value}" for name, value in loss["parameters"].items())
-        rows.append((loss["name"], loss["family"], parameters or "none"))
-    head = (f"{len(rows)} losses with the default parameters of their papers",)
+    entries = sorted(entries, key=lambda loss: (loss["family"], loss["name"]))
+    rows = ((e["name"], e["family"], ", ".join(parameter_values(e["parameters"])) or "none") for e in entries)
+    head = (f"{len(entries)} losses with the default parameters of their papers",)
     return Table(("loss", "family", "parameters"), tuple(rows), head, left=True)
 
 
 def entry(name: str) -> dict:
     """Describe a loss as plain data: name, parameters, properties, formula, source and equal losses."""
     loss = losses.load(name)
-    sections = docstrings.sections(type(loss))
-    implied = {
-        alias: ", ".join(f"{key}={value}" for key, value in values.items()) for alias, values in loss.aliases.items()
-    }
-    aliases = [f"{alias} ({values})" if values else alias for alias, values in implied.items()]
-    properties = ("metric", "couples", "gradient", "balanced", "sample", "family")
+    sections, names = docstrings.sections(type(loss)), []
+    for alias, parameters in loss.aliases.items():
+        names.append(f"{alias} ({', '.join(parameter_values(parameters))})" if parameters else alias)
+    equal = [(repr(losses.load(other, parameters)), where) for other, parameters, where in equal_losses(loss)]
     return {
-        "name": loss.name,
-        "parameters": loss.parameters,
-        **{key: getattr(loss, key) for key in properties},
+        **{key: getattr(loss, key) for key in PROPERTIES},
         "summary": docstrings.summary(type(loss)),
         "formula": docstrings.formula(type(loss)),
         **{key.lower(): sections.get(key, "") for key in ("Counts", "Net", "Source")},
-        "also_called": ", ".join(aliases),
-        "equal_to": [
-            {"loss": repr(losses.load(equal_name, parameters)), "where": condition}
-            for equal_name, parameters, condition in equal_losses(loss)
-        ],
+        "also_called": ", ".join(names),
+        "equal_to": [{"loss": text, "where": where} for text, where in equal],
     }
 
 
 def card(name: str) -> Table:
     """Return the table of one loss."""
-    rows = tuple(lines(entry(name)))
-    return Table(("", ""), rows, left=True, typed=(Step("count", ("example",), {"loss": name}),))
+    return Table(("", ""), tuple(lines(entry(name))), left=True, typed=(Step("count", ("example",), {"loss": name}),))
 
 
 def contents(about: dict) -> Table:
@@ -58,8 +49,7 @@ def contents(about: dict) -> Table:
     notes = filter(None, [about.get("advice"), *(file["advice"] for file in refused)])
     hidden = {"next", "notes", "advice", *(["tensors"] if about.get("encoder") else [])}
     rows = lines({key: value for key, value in about.items() if key not in hidden})
-    typed = (about["next"],) if about["next"] else ()
-    return Table(("", ""), tuple(rows), notes=tuple(notes), left=True, typed=typed)
+    return Table(("", ""), tuple(rows), (), tuple(notes), left=True, typed=tuple(filter(None, [about["next"]])))
 
 
 def lines(values: dict, prefix: str = "") -> Iterator[tuple[str, str]]:

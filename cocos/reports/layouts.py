@@ -20,6 +20,7 @@ from cocos.reports.tables import Step, Table, from_variables, generic, head, nex
 AUDIT_SHOWN = (
     "suspects share push_share placebo met filter_share filter_push push_precision push_recall emptied"
 ).split()
+MOST_PAIRS = 10  # suspected pairs in the table; --out writes all
 # The rule whose pairs are known to belong together, so that they need no reading.
 KNOWN_RULE = "group"
 # Paired difference and its interval.
@@ -47,31 +48,31 @@ def evaluate(data: xr.Dataset) -> list[Table]:
     return [Table(("", *columns), tuple(rows), head(data), (*notes, data.attrs["ties"]))]
 
 
-def audit(data: xr.Dataset, texts: tuple[TextOfRow, TextOfRow] | None = None, top: int = 10) -> list[Table]:
-    """Return the rules, the filters if there are any, and the `top` suspected pairs with the largest push.
+def audit(data: xr.Dataset, texts: tuple[TextOfRow, TextOfRow] | None = None) -> list[Table]:
+    """Return the rules, the filters if there are any, and the suspected pairs with the largest push.
 
     The `texts` are functions, row -> text, of the queries and of the candidates.
     """
-    lines = [finding.text for finding in findings.of_audit(data) if finding.kind in {"suspected", "no rule"}]
-    notes = [finding.text for finding in findings.of_audit(data) if finding.text not in lines]
+    urgent, notes = [], []
+    for finding in findings.of_audit(data):
+        (urgent if finding.kind in {"suspected", "no rule"} else notes).append(finding.text)
     suspected = data["suspects"].sel(rule="any rule")
-    lines += [f"{side}: likely false negatives: none" for side in data["direction"].values[suspected == 0]]
-    shown = data.isel(rule=(data["suspects"] > 0).any("direction"))
-    first, *filters = from_variables(shown, AUDIT_SHOWN)
+    urgent += [f"{side}: likely false negatives: none" for side in data["direction"].values[suspected == 0]]
+    first, *filters = from_variables(data.isel(rule=(data["suspects"] > 0).any("direction")), AUDIT_SHOWN)
     whole = {"batch_size": "all"} if int(data.attrs["batches"]) > 1 else {}
     step = next_steps(data.attrs, "audit", {"out": "suspects.json"} | whole) if suspected.any() else ()
-    pairs, unread = [], [pair for pair in documents.suspects(data) if KNOWN_RULE not in pair["rules"]]
-    for pair in unread[:top]:
-        sides = [str(pair[side]) for side in ("query", "candidate")]
+    rows, unread = [], [pair for pair in documents.suspects(data) if KNOWN_RULE not in pair["rules"]]
+    for pair in unread[:MOST_PAIRS]:
+        names = [str(pair[side]) for side in ("query", "candidate")]
         if texts:
-            sides = [f"{row} {terminal.one_line(text(int(row)), 24)}" for row, text in zip(sides, texts, strict=True)]
+            names = [f"{row} {terminal.one_line(text(int(row)), 24)}" for row, text in zip(names, texts, strict=True)]
         suspicion = ", ".join([*pair["rules"], *(["own hard negative"] if pair["own_hard"] else [])])
-        numbers = f"{pair['pair_push']:.3g}", findings.percent(pair["pair_part"]), f"{pair['score']:.3f}"
-        pairs.append((*sides, *numbers, suspicion))
-    columns = ("query", "candidate", "push", "of push", "score", "suspected by")
-    note = f"{len(pairs)} of {len(unread)} pairs with the largest push; of push: fraction of the query's push"
-    listed = [Table(columns, tuple(pairs), notes=(note,), left=True)] if pairs else []
-    return [replace(first, head=(*lines, *head(data)), notes=tuple(notes), typed=step), *filters, *listed]
+        push, fraction = number(pair["pair_push"]), findings.percent(pair["pair_part"])
+        rows.append((*names, push, fraction, number(pair["score"]), suspicion))
+    columns = ("query", "candidate", "push", "push fraction", "score", "suspected by")
+    note = f"{len(rows)} of {len(unread)} pairs with the largest push"
+    pairs = [Table(columns, tuple(rows), notes=(note,), left=True)] if rows else []
+    return [replace(first, head=(*urgent, *head(data)), notes=tuple(notes), typed=step), *filters, *pairs]
 
 
 def verify(datasets: Sequence[xr.Dataset]) -> list[Table]:
@@ -91,31 +92,28 @@ def verify(datasets: Sequence[xr.Dataset]) -> list[Table]:
 
 def diff(data: xr.Dataset) -> list[Table]:
     """Return both means, the paired difference, and its p-value for each number; then the most changed queries."""
-    by = data.attrs.get("by")
-    means, p = data["mean"].drop_attrs().assign_coords(version=["A", "B"]).to_dataset("version"), data["p_holm"]
+    by, (before, after), p = data.attrs["by"], data["version"].values, data["p_holm"]
+    data = data.assign(data["mean"].drop_attrs().assign_coords(version=["A", "B"]).to_dataset("version"))
+    lines = []
+    for side, single in results.sides(data.sel(metric=by)).items():
+        if single["low"].notnull():
+            verdict = "changed" if single["p_holm"] <= 1 - float(data.attrs["level"]) else "no significant change"
+            a, b, change, low, high = (number(single[name]) for name in ("A", "B", *CHANGE))
+            lines.append(f"{side}: {by} {verdict}, {a} -> {b}, {change} [{low}, {high}], n = {int(single['pairs'])}")
     texts = xr.where(p < 1e-4, "<0.0001", p.round(4).astype(str)).where(p.notnull(), "-").astype(str)
-    shown, lines = data.assign(means).assign(p_holm=texts.assign_attrs(p.attrs)), []
-    for side, single in results.sides(data.assign(means)).items() if by in data["metric"] else ():
-        values = single.sel(metric=by)
-        if values["low"].notnull():
-            verdict = "changed" if values["p_holm"] <= 1 - float(data.attrs["level"]) else "no significant change"
-            a, b, change, low, high = (number(values[name]) for name in ("A", "B", *CHANGE))
-            lines.append(f"{side}: {by} {verdict}, {a} -> {b}, {change} [{low}, {high}], n = {int(values['pairs'])}")
-    first, *more = from_variables(shown, ("A", "B", *CHANGE, "p_holm", "increased", "decreased"))
-    before, after = data["version"].values
-    tables = [replace(first, head=(*lines, f"A: {before}; B: {after}"), notes=tuple(results.lines(data.attrs))), *more]
-    if "changed" in data.dims:
-        index, values = data["changed_index"], data["changed_value"].drop_attrs()
-        row = xr.where(index >= 0, index.astype(str), "-")  # -1 if a direction has fewer
-        columns = values.assign_coords(version=[f"{by} A", f"{by} B"]).to_dataset("version")
-        tables += from_variables(data.assign(columns).assign(row=row), ("row", "changed_name", *columns))
-    return tables
+    index, values = data["changed_index"], data["changed_value"].drop_attrs()
+    values = values.assign_coords(version=[f"{by} A", f"{by} B"]).to_dataset("version")
+    row = xr.where(index >= 0, index.astype(str), "-")  # -1 if a direction has fewer
+    shown = data.assign(values).assign(p_holm=texts.assign_attrs(p.attrs), row=row)
+    names = ("A", "B", *CHANGE, "p_holm", "increased", "decreased", "row", "changed_name", *values)
+    first, *more = from_variables(shown, names)
+    return [replace(first, head=(*lines, f"A: {before}; B: {after}"), notes=tuple(results.lines(data.attrs))), *more]
 
 
 def replay(data: xr.Dataset) -> list[Table]:
-    """Return the means of each variant, and the paired change of the number by which variants are compared."""
-    means = data["mean"].drop_attrs().to_dataset("metric").assign_attrs(data.attrs)
-    return generic(means.assign(data[list(CHANGE)].sel(metric=data.attrs["by"], drop=True)))
+    """Return the paired change of the number by which variants are compared, and the means of each variant."""
+    means = data["mean"].drop_attrs().to_dataset("metric")
+    return generic(data[list(CHANGE)].sel(metric=data.attrs["by"], drop=True).assign(means))
 
 
 def run(data: xr.Dataset) -> list[Table]:
@@ -124,8 +122,7 @@ def run(data: xr.Dataset) -> list[Table]:
     lines.append(watched(data))
     data = widest(data)
     attrs, steps = data.attrs, data[axis(data)].values
-    unit = "checkpoint" if axis(data) == "checkpoint" else "record"
-    lines.append(f"{len(steps)} {unit}{'' if len(steps) == 1 else 's'}, step {int(steps[0])} to {int(steps[-1])}")
+    lines.append(f"{axis(data)}s: {len(steps)}, from step {int(steps[0])} to {int(steps[-1])}")
     loss = attrs.get("loss_repr", attrs["loss"]) if "loss_repr" not in data else attrs["loss"]
     lines.append(f"loss {loss}, {shares.above(attrs)} (eps = {float(attrs['eps']):g})")
     recorded = [name for name in RUN_SHOWN if name in data and data[name].notnull().any()]

@@ -2,7 +2,7 @@
 
 import io
 import shlex
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -23,9 +23,6 @@ SHOWN = {
     "weight_map": ("negatives", "weighed", "contributing", "pulled"),
     "dtp": ("average", "low", "high", "alpha"),
     "landscape": ("predicted", "found"),
-    "solve": ("value", "effective"),
-    "replay": ("contributing", "idle", "relative", "effective", "hardest_share", "difference", "low", "high"),
-    "same_gradient": ("part", "ratio", "gap"),
     "temperature": ("state", "equilibrium_temperature", "low", "high", "effective", "effective_own"),
 }
 COLUMN_GAP = 2  # spaces between columns
@@ -81,15 +78,15 @@ class Table:
 
     def text(self, width: int | None = None) -> str:
         """Write the table in lines of at most `width` characters; None: no limit."""
-        console = Console(width=width or NO_LIMIT, file=io.StringIO(), color_system=None, markup=False, highlight=False)
-        with console.capture() as capture:
-            console.print(*(Text(_clean(line)) for line in self.head), sep="\n")
-            for step in (step for step in self.typed if str(step).isprintable()):
-                console.print(f"next: {step}", soft_wrap=True)
-            for grid in self._grids(console.width) if self.rows else ():
-                console.print("", grid, sep="\n")
-            console.print("", *(Text(_clean(line)) for line in self.notes), sep="\n")
-        return "\n".join(map(str.rstrip, capture.get().strip("\n").split("\n")))
+        output = io.StringIO()
+        console = Console(width=width or NO_LIMIT, file=output, color_system=None)
+        console.print(*(Text(_clean(line)) for line in self.head), sep="\n")
+        for step in (step for step in self.typed if str(step).isprintable()):
+            console.print(Text(f"next: {step}"), soft_wrap=True)
+        for grid in self._grids(console.width) if self.rows else ():
+            console.print("", grid, sep="\n")
+        console.print("", *(Text(_clean(line)) for line in self.notes), sep="\n")
+        return "\n".join(map(str.rstrip, output.getvalue().strip("\n").split("\n")))
 
     def _grids(self, width: int) -> list[Grid]:
         """Return the rows; columns of numbers without room follow in a second grid.
@@ -97,22 +94,21 @@ class Table:
         A heading is wrapped between words, a number never.
         """
         columns = [[_clean(cell) for cell in column] for column in zip(self.columns, *self.rows, strict=True)]
-        full = [max(map(len, column)) for column in columns]
-        narrow = [max(map(len, (*heading.split(), *cells)), default=0) for heading, *cells in columns]
-        room = width - min(full[0], MOST_LABEL)
-        widths = full if sum(full[1:]) + COLUMN_GAP * len(full[1:]) <= room else narrow
+        sizes = [max(map(len, column)) for column in columns]
+        room = width - min(sizes[0], MOST_LABEL)
+        if sum(sizes[1:]) + COLUMN_GAP * len(sizes[1:]) > room:
+            sizes = [max(map(len, (*heading.split(), *cells)), default=0) for heading, *cells in columns]
         blocks: list[list[int]] = [[0]]
         for place in range(1, len(columns)):
-            taken = sum(widths[column] + COLUMN_GAP for column in (*blocks[-1][1:], place))
-            if not self.left and taken > room and len(blocks[-1]) > 1:
+            block = (*blocks[-1][1:], place)
+            if not self.left and len(block) > 1 and sum(sizes[column] + COLUMN_GAP for column in block) > room:
                 blocks.append([0])
             blocks[-1].append(place)
         grids = []
         for block in blocks:
             grid = Grid(box=None, padding=(0, COLUMN_GAP, 0, 0), pad_edge=False, show_header=any(self.columns))
             for place in block:
-                is_number = place > 0 and not self.left
-                align, size = ("right", widths[place]) if is_number else ("left", None)
+                align, size = ("left", None) if self.left or not place else ("right", sizes[place])
                 grid.add_column(Text(columns[place][0]), justify=align, overflow="fold", width=size)
             for row in zip(*(columns[place][1:] for place in block), strict=True):
                 grid.add_row(*map(Text, row))
@@ -125,10 +121,8 @@ def _clean(text: object) -> str:
     return terminal.bounded(terminal.clean(str(text)))
 
 
-def generic(data: xr.Dataset, labels: Callable[[int], str] | None = None) -> list[Table]:
-    """Return the tables of the variables of a Dataset, and of the attributes with results; `labels`: row -> text."""
-    if labels is not None:
-        data = data.assign(text=("candidate", [labels(int(row)) for row in data["candidate_index"].values]))
+def generic(data: xr.Dataset) -> list[Table]:
+    """Return the tables of the variables of a Dataset, and of the attributes with results."""
     if data.attrs["measure"] == "contributors":
         data = data.assign_coords(candidate=data["candidate_index"].values)
     tables = from_variables(data, SHOWN.get(data.attrs["measure"], data.data_vars))
@@ -143,36 +137,28 @@ def from_variables(data: xr.Dataset, names: Iterable[Hashable]) -> list[Table]:
 
     A variable over queries is given by its mean, or its median; of a long axis, a few places are listed.
     """
-    columns = data["direction"].values.tolist() if "direction" in data.dims else [""]
-    rows, groups = [], {}
-    for key in (key for key in names if key in data):
-        if (values := thinned(data, key)) is None:
-            continue
-        if "quantile" in values.dims:
-            values = values.isel(quantile=0, drop=True)
-        if "percentile" in values.dims:
-            values = values.isel(percentile=values.sizes["percentile"] // 2, drop=True)
-        cells = xr.apply_ufunc(number, values, vectorize=True, output_dtypes=[object])
-        if cells.dims in {(), ("direction",)}:
-            texts = np.atleast_1d(cells.values).tolist()
-            rows.append((label(data, key), *texts, *[""] * (len(columns) - len(texts))))
-        else:
-            groups.setdefault(cells.dims, {})[key] = cells
-    tables = [_along(data, variables) for variables in groups.values()]
-    return [*tables, Table(("", *columns), tuple(rows))] if rows else tables
-
-
-def _along(data: xr.Dataset, variables: dict[Hashable, xr.DataArray]) -> Table:
-    """Return the table of variables along the same axes: a row for each direction and place, a column for each."""
-    first = next(iter(variables.values()))
-    axes = [axis for axis in first.dims if axis != "direction" or first.sizes[axis] > 1]
-    rows = []
-    for places in np.ndindex(*first.shape):
-        at = dict(zip(first.dims, places, strict=True))
-        numbers = [cells.isel(at).item() for cells in variables.values()]
-        if set(numbers) != {"-"}:
-            rows.append((" ".join(coordinate(first[axis].values[at[axis]]) for axis in axes), *numbers))
-    return Table((" ".join(map(str, axes)), *(label(data, name) for name in variables)), tuple(rows))
+    groups: dict[tuple, dict] = {(): {}}
+    first = {"quantile": 0, "percentile": data.sizes.get("percentile", 0) // 2}
+    for name in (name for name in names if name in data):
+        if (values := thinned(data, name)) is not None:
+            values = values.isel(first, drop=True, missing_dims="ignore").reset_coords(drop=True)
+            groups.setdefault(values.dims if values.dims != ("direction",) else (), {})[name] = values
+    numbers, tables = groups.pop(()), []
+    for axes, variables in groups.items():
+        frame = xr.Dataset(variables).to_dataframe(list(axes)).map(number)
+        if frame.index.nlevels > 1 and data.sizes.get("direction") == 1:
+            frame = frame.droplevel("direction")
+        frame = frame[(frame != "-").any(axis=1)]
+        places = (index if isinstance(index, tuple) else (index,) for index in frame.index)
+        rows = ((" ".join(map(coordinate, place)), *cells) for place, cells in zip(places, frame.values, strict=True))
+        heading = " ".join(map(str, frame.index.names))
+        tables.append(Table((heading, *(label(data, name) for name in variables)), tuple(rows)))
+    if numbers:
+        directions = data["direction"].values.tolist() if "direction" in data.dims else [""]
+        cells = ((label(data, name), *map(number, np.atleast_1d(values))) for name, values in numbers.items())
+        rows = (row + ("",) * (1 + len(directions) - len(row)) for row in cells)
+        tables.append(Table(("", *directions), tuple(rows)))
+    return tables
 
 
 def number(value: object) -> str:
