@@ -190,7 +190,7 @@ def test_reimplementation_gets_its_name(name):
     function, kind, expected, parameters, both = RECOGNISED[name]
     probes = [probe(function, kind, seed) for seed in range(3)]
     recognised = recognise(probes[:2], probes[2], "cosine")
-    assert (recognised.loss.name, recognised.both) == (expected, both)
+    assert (recognised.loss.name, recognised.both_directions) == (expected, both)
     for key, value in parameters.items():
         assert recognised.loss.parameters[key] == pytest.approx(value, rel=1e-5)
 

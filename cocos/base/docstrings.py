@@ -27,17 +27,17 @@ def formula(cls: type) -> str:
 
 def sections(cls: type) -> dict[str, str]:
     """Paragraphs with a name, each on one line: `Counts`, `Net`, `Source` and others."""
-    found, name = {}, None
+    descriptions, name = {}, None
     for line in inspect.cleandoc(cls.__doc__ or "").splitlines():
         heading = HEADING.match(line)
         if heading:
             name = heading[1]
-            found[name] = heading[2] or ""
+            descriptions[name] = heading[2] or ""
         elif not line:
             name = None
         elif name:
-            found[name] = f"{found[name]} {line.strip()}".strip()
-    return found
+            descriptions[name] = f"{descriptions[name]} {line.strip()}".strip()
+    return descriptions
 
 
 def parameters(documented: object) -> dict[str, str]:
@@ -46,14 +46,14 @@ def parameters(documented: object) -> dict[str, str]:
     lines = inspect.cleandoc(text or "").splitlines()
     if "Args:" not in lines:
         return {}
-    found, name = {}, None
+    descriptions, name = {}, None
     for line in lines[lines.index("Args:") + 1 :]:
         if not line.startswith(" "):
             break
         item = re.match(r"^    \*{0,2}(\w+): (.*)$", line)
         if item:
             name = item[1]
-            found[name] = item[2]
+            descriptions[name] = item[2]
         elif name:
-            found[name] += f" {line.strip()}"
-    return found
+            descriptions[name] += f" {line.strip()}"
+    return descriptions

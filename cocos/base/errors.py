@@ -53,12 +53,12 @@ class UnsafeFile(InputError):
     """
 
 
-def nearest(kind: str, name: str, known: Iterable[str]) -> str:
+def nearest(kind: str, name: str, names: Iterable[str]) -> str:
     """Make the sentence for an unknown name: it suggests the nearest known name, or lists all."""
-    known = sorted(known)
-    close = [k for k in known if name and k.startswith(name)] or difflib.get_close_matches(name, known, n=1, cutoff=0.5)
-    there = f"there {'are' if len(known) > 1 else 'is'} {', '.join(known) or 'none'}"
-    hint = f"did you mean {close[0]!r}?" if close else there
+    names = sorted(names)
+    close = [k for k in names if name and k.startswith(name)] or difflib.get_close_matches(name, names, n=1, cutoff=0.5)
+    choices = f"there {'are' if len(names) > 1 else 'is'} {', '.join(names) or 'none'}"
+    hint = f"did you mean {close[0]!r}?" if close else choices
     return f"unknown {kind} {name!r}: {hint}"
 
 

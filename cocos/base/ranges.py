@@ -72,18 +72,18 @@ Share = Annotated[float, number("a share: finite and at least 0", lambda value: 
 
 
 def of(kind: Any) -> tuple[Range | None, bool]:
-    """Range that a type states, and whether None is allowed beside it."""
+    """Return the range of an annotation, and whether it allows None."""
     kinds = typing.get_args(kind)
     if typing.get_origin(kind) is Annotated:
-        return next((each for each in kinds[1:] if isinstance(each, Range)), None), False
+        return next((part for part in kinds[1:] if isinstance(part, Range)), None), False
     if type(None) in kinds:
-        return next((found for each in kinds if (found := of(each)[0])), None), True
+        return next((allowed for part in kinds if (allowed := of(part)[0])), None), True
     return None, False
 
 
-def check(signature: inspect.Signature, given: Mapping[str, Any]) -> None:
+def check(signature: inspect.Signature, arguments: Mapping[str, Any]) -> None:
     """Refuse a value that is out of the range of its parameter."""
-    for name, value in given.items():
+    for name, value in arguments.items():
         allowed, optional = of(signature.parameters[name].annotation) if name in signature.parameters else (None, False)
         if allowed and not (optional and value is None) and not allowed.holds(value):
             partial = allowed.words.split()[0] in {"above", "between", "finite"}
@@ -102,8 +102,8 @@ def checked(function: Callable[Options, Result]) -> Callable[Options, Result]:
     signature = inspect.signature(function)
 
     @functools.wraps(function)
-    def within(*args: Options.args, **given: Options.kwargs) -> Result:
-        check(signature, {**dict(zip(signature.parameters, args, strict=False)), **given})
-        return function(*args, **given)
+    def within(*args: Options.args, **kwargs: Options.kwargs) -> Result:
+        check(signature, {**dict(zip(signature.parameters, args, strict=False)), **kwargs})
+        return function(*args, **kwargs)
 
     return within

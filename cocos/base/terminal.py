@@ -33,11 +33,11 @@ def one_line(text: str, most: int) -> str:
 
 def room() -> int:
     """Number of columns to print in: `COLUMNS` if it is set, else the width of the terminal, else 80."""
-    given = os.environ.get("COLUMNS", "").strip()
-    if given.isdecimal() and len(given) < 6 and int(given) > 0:
-        return max(int(given), LEAST_COLUMNS)
-    there = sys.stdout is not None and sys.stdout.isatty()
-    return max(shutil.get_terminal_size((USUAL_COLUMNS, 24)).columns, LEAST_COLUMNS) if there else USUAL_COLUMNS
+    columns = os.environ.get("COLUMNS", "").strip()
+    if columns.isdecimal() and len(columns) < 6 and int(columns) > 0:
+        return max(int(columns), LEAST_COLUMNS)
+    is_terminal = sys.stdout is not None and sys.stdout.isatty()
+    return max(shutil.get_terminal_size((USUAL_COLUMNS, 24)).columns, LEAST_COLUMNS) if is_terminal else USUAL_COLUMNS
 
 
 def wrapped(text: str, width: int, indent: str = "") -> list[str]:

@@ -30,9 +30,9 @@ def replacing(path: Path) -> Generator[Path]:
     # Remove the temporary files that killed runs left; a run in progress has younger ones.
     with suppress(OSError):  # a folder that cannot be listed, or files of others
         for entry in path.parent.glob(".cocos-*"):
-            about = entry.lstat()
-            ours = stat.S_ISREG(about.st_mode) and TEMPORARY_NAME.fullmatch(entry.name)
-            if ours and time.time() - about.st_mtime > STALE_SECONDS:
+            status = entry.lstat()
+            is_temporary = stat.S_ISREG(status.st_mode) and TEMPORARY_NAME.fullmatch(entry.name)
+            if is_temporary and time.time() - status.st_mtime > STALE_SECONDS:
                 entry.unlink(missing_ok=True)
     # The name comes before the file: a signal between the two leaves nothing behind.
     temporary = path.parent / f".cocos-{secrets.token_hex(8)}{path.suffix}"
@@ -59,35 +59,35 @@ def write(path: Path, content: bytes | memoryview, kind: str = "output") -> Path
     return path
 
 
-def writable(folder: Path, what: str) -> None:
+def writable(folder: Path, name: str) -> None:
     """Refuse a folder in which no file can be made, before anything is computed."""
     try:
         with tempfile.TemporaryFile(dir=folder):
             pass  # creating the file is the test
     except OSError as error:
-        raise InputError(f"{what}: the folder {folder} cannot be written ({unreachable(error, made=True)})") from None
+        raise InputError(f"{name}: the folder {folder} cannot be written ({unreachable(error, made=True)})") from None
 
 
-def output(path: Path | str, what: str = "output") -> Path:
-    """Refuse a path at which no file can be written, before anything is computed; `what` names it in a message."""
+def output(path: Path | str, name: str = "output") -> Path:
+    """Refuse a path at which no file can be written, before anything is computed; `name` is used in a message."""
     path = Path(path)
     if len(os.fsencode(path.name)) > MAX_NAME_BYTES:
-        raise InputError(f"{what} {path}: the name is too long for a file")
+        raise InputError(f"{name} {path}: the name is too long for a file")
     try:
-        folder, there = path.is_dir(), path.parent.is_dir()
+        is_folder, has_parent = path.is_dir(), path.parent.is_dir()
     except OSError as error:
-        raise InputError(f"{what} {path}: {unreachable(error)}") from None
-    if folder:
-        raise InputError(f"{what} {path} is a folder; name a file in it")
-    if not there:
-        raise InputError(f"{what} {path}: there is no folder {path.parent}; create it first")
-    writable(path.parent, f"{what} {path}")
+        raise InputError(f"{name} {path}: {unreachable(error)}") from None
+    if is_folder:
+        raise InputError(f"{name} {path} is a folder; name a file in it")
+    if not has_parent:
+        raise InputError(f"{name} {path}: there is no folder {path.parent}; create it first")
+    writable(path.parent, f"{name} {path}")
     return path
 
 
-def _is_same_file(one: Path, other: Path) -> bool:
+def _is_same_file(first: Path, second: Path) -> bool:
     with suppress(OSError, ValueError):  # ValueError: a null character, in the name of a loss rather than a path
-        return one.samefile(other)
+        return first.samefile(second)
     return False
 
 
@@ -108,12 +108,12 @@ def apart(out: Path | None, *inputs: Path | str | None) -> None:
     if out is None or not os.path.exists(out):
         return
     out = Path(out)
-    for each in (Path(each) for each in inputs if each is not None):
-        if _is_same_file(out, each):
-            raise InputError(f"output {out} is the input {each}, which it would destroy; write to another file")
-        if not each.is_dir():
+    for path in (Path(name) for name in inputs if name is not None):
+        if _is_same_file(out, path):
+            raise InputError(f"output {out} is the input {path}, which it would destroy; write to another file")
+        if not path.is_dir():
             continue
-        inside = itertools.islice(itertools.chain(each.glob("*"), each.glob("*/*")), MOST_DATA_FILES)
+        inside = itertools.islice(itertools.chain(path.glob("*"), path.glob("*/*")), MOST_DATA_FILES)
         for entry in inside:
             if _is_same_file(out, entry) and (os.path.abspath(entry) != os.path.abspath(out) or not _made_here(out)):
-                raise InputError(f"output {out} is a file of the data folder {each}; write to another file")
+                raise InputError(f"output {out} is a file of the data folder {path}; write to another file")

@@ -91,7 +91,7 @@ class Checkpoint:
     @property
     def on_disk(self) -> Stored | None:
         """The rows on disk of a set that is larger than memory; None for all others."""
-        return None if self.stored is None or self.stored.held else self.stored
+        return None if self.stored is None or self.stored.in_memory else self.stored
 
     @cached_property
     def model(self) -> nn.Module:

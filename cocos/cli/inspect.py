@@ -18,5 +18,5 @@ def inspect(
 ):
     """Identify a file, show its recorded settings and suggest the next command. Never executes code from the file."""
     output.check_output(out, file, data, suffixes=(".json",))
-    about = cocos.checkpoints.inspect(file, data)
-    output.print_result(context, [cocos.reports.cards.contents(about)], about, about["notes"])
+    content = cocos.checkpoints.inspect(file, data)
+    output.print_result(context, [cocos.reports.cards.contents(content)], content, content["notes"])

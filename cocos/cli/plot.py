@@ -104,8 +104,8 @@ def plot(
             if "direction" in parameters and direction is None:
                 embeddings = checkpoint.embed(split or "train")
                 # a chosen row may be missing in the other direction
-                others = embeddings.directions[1:] if (row or 0) < len(embeddings.candidate) else ()
-                datasets += [measure(checkpoint, progress=start, **values | {"direction": side}) for side in others]
+                further = embeddings.directions[1:] if (row or 0) < len(embeddings.candidate) else ()
+                datasets += [measure(checkpoint, progress=start, **values | {"direction": side}) for side in further]
     if out is not None and out.suffix == ".nc" and len(datasets) > 1:
         raise InputError(f"--out {out}: contains one direction, expected --direction")
     texts = [drawing.row_texts(name, dataset, items) for dataset in datasets]

@@ -33,7 +33,7 @@ def verify(
     quiet: options.Quiet = False,
 ):
     """Check gradient weights against autograd, or compare two losses (--same-as). Exits with 1 on a difference."""
-    given = options.read_parameters(context)
+    typed = options.read_parameters(context)
     output.check_output(out, target, data)
     if target not in ("", "example") and not Path(target).exists() and not Path(target).suffix:
         target, loss = "", target  # cocos verify ntxent
@@ -43,13 +43,13 @@ def verify(
     values = options.chosen(context, "batch_size", "batches", "split")
     if same_as is not None:
         with output.progress(quiet) as start:
-            dataset = cocos.measures.same_gradient(*same_as, checkpoint, parameters=given, progress=start, **values)
+            dataset = cocos.measures.same_gradient(*same_as, checkpoint, parameters=typed, progress=start, **values)
         output.show(context, dataset)
         raise typer.Exit(1 - dataset.attrs["same"])
     if checkpoint is None:
-        chosen = [cocos.losses.load(name, given) for name in ([loss] if loss else cocos.losses.names())]
+        chosen = [cocos.losses.load(name, typed) for name in ([loss] if loss else cocos.losses.names())]
     else:
-        chosen = [checkpoint.loss(loss, given)[0]]
+        chosen = [checkpoint.loss(loss, typed)[0]]
     if out is not None and len(chosen) > 1:
         raise InputError(f"--out {out}: contains one loss, expected --loss")
     with output.progress(quiet) as start:

@@ -47,9 +47,9 @@ def load(split: str, path: Path) -> TrainingSet:
     notes = list(training.notes)
     if unknown:
         notes.append(f"{judgements}: {len(unknown)} judgements of unknown ids are skipped, such as {unknown[0]}")
-    if own := sum(query in documents for query in relevant):
+    if equal := sum(query in documents for query in relevant):
         notes.append(
-            f"{path.name}, {split}: {own} of {len(relevant)} queries have the id of a document, which is ranked like "
+            f"{path.name}, {split}: {equal} of {len(relevant)} queries have the id of a document, which is ranked like "
             "any other; BEIR and MTEB remove it from the ranking of its query, trec_eval does not"
         )
     judged = set(training.candidate.items)

@@ -30,8 +30,8 @@ class Mark:
     Args:
         name: of the mark.
         kinds: names of its kinds.
-        there: returns the kinds of pairs; None if unknown in this direction.
-        back: the same in the other direction.
+        forward: returns the kinds of pairs; None if unknown in this direction.
+        backward: the same in the other direction.
 
     Examples:
         Rows with equal labels are marked:
@@ -43,8 +43,8 @@ class Mark:
 
     name: str
     kinds: tuple[str, ...]
-    there: FindKinds | None
-    back: FindKinds | None
+    forward: FindKinds | None
+    backward: FindKinds | None
 
     @property
     def labels(self) -> list[str]:
@@ -53,11 +53,11 @@ class Mark:
 
     def pairs(self, query: Tensor, candidate: Tensor) -> Tensor | None:
         """Return the kind of each pair of rows, (q, c) int64, -1 for none; None if unknown."""
-        return None if self.there is None else self.there(query.cpu(), candidate.cpu()).to(query.device)
+        return None if self.forward is None else self.forward(query.cpu(), candidate.cpu()).to(query.device)
 
     def flip(self) -> "Mark":
         """Return the mark of the other direction."""
-        return replace(self, there=self.back, back=self.there)
+        return replace(self, forward=self.backward, backward=self.forward)
 
 
 def each(labels: Mapping[str, Any] | None, queries: int, candidates: int) -> dict[str, Mark]:
@@ -124,11 +124,11 @@ def _mark_sources(name: str, texts_by_side: Mapping[str, Any], sizes: Mapping[st
     if not 1 <= len(kinds) <= MOST_KINDS:
         raise InputError(f"{title}: {len(kinds)} kinds, expected 1 to {MOST_KINDS}")
     number = {kind: place for place, kind in enumerate(kinds)} | {"": UNMARKED}
-    back, there = (
+    backward, forward = (
         None if side is None else partial(_look_up_candidates, torch.tensor([number[text] for text in side]))
         for side in texts
     )
-    return Mark(name, tuple(kinds), there, back)
+    return Mark(name, tuple(kinds), forward, backward)
 
 
 def _compare_labels(query_labels: Tensor, candidate_labels: Tensor, query: Tensor, candidate: Tensor) -> Tensor:

@@ -122,7 +122,7 @@ def within(report: Callable[[int, int], None] | None, done: int, number: int) ->
     if report is None or number == 1:
         return report
     parts = PROGRESS_STEPS * number
-    return lambda now, every: report(PROGRESS_STEPS * done + PROGRESS_STEPS * now // max(every, 1), parts)
+    return lambda now, total: report(PROGRESS_STEPS * done + PROGRESS_STEPS * now // max(total, 1), parts)
 
 
 def tracked(items: Sequence[T], progress: Progress | None, name: str) -> Iterator[T]:

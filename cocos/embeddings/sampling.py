@@ -298,10 +298,10 @@ def plan(
         raise InputError(
             f"batch size: {batch_size}: no batch holds two groups, so no query has a negative; take a larger one"
         )
-    drawn = [batch for batch, _ in first_pass]
-    while batches is not None and len(drawn) < batches:
-        drawn += [batch for batch, _ in draw_pass()]
-    drawn = drawn[:batches]
+    drawn_batches = [batch for batch, _ in first_pass]
+    while batches is not None and len(drawn_batches) < batches:
+        drawn_batches += [batch for batch, _ in draw_pass()]
+    drawn_batches = drawn_batches[:batches]
 
     notes, undrawn = [], []
     if batch_size != WHOLE_SET and int(batch_size) > number:
@@ -316,11 +316,11 @@ def plan(
         undrawn.append(f"{int(orphans.sum())} candidates have no query and are not drawn")
     if rest := number - sum(rows_drawn for _, rows_drawn in first_pass):
         undrawn.append(f"not drawn in a pass, for want of a negative in their batch: {rest} {unit}")
-    coverage = _describe_coverage(embeddings, drawn, hard=hard)
+    coverage = _describe_coverage(embeddings, drawn_batches, hard=hard)
     undrawn += [coverage] if coverage else []
     for note in (*notes, *undrawn):
         logger.info("note: %s", note)
-    moved = [batch.to(embeddings.query.device) for batch in drawn]
+    moved = [batch.to(embeddings.query.device) for batch in drawn_batches]
     if queued.is_queued:
         moved = [with_queues(batch, queued) for batch in moved]
     return Plan(tuple(moved), sample, size, (*notes, *undrawn), tuple(undrawn), copies, coverage)
@@ -399,12 +399,12 @@ def _describe_coverage(embeddings: Embeddings, batches: Sequence[Batch], *, hard
     negatives = embeddings.candidate_negatives if embeddings.negatives is None else embeddings.negatives
     if negatives is None:
         return ""
-    drawn, named = torch.zeros(len(negatives), dtype=torch.bool), (negatives >= 0).cpu()
+    is_drawn, named = torch.zeros(len(negatives), dtype=torch.bool), (negatives >= 0).cpu()
     if hard:
         ways = (batch.flip() if embeddings.negatives is None else batch for batch in batches)
-        drawn[torch.cat([way.query_index for way in ways])] = True
+        is_drawn[torch.cat([way.query_index for way in ways])] = True
     reason = "the queries that name them are not" if hard else "the loss reads pairs, row by row"
-    missing = int(named[~drawn].sum())
+    missing = int(named[~is_drawn].sum())
     return f"{missing} of {int(named.sum())} named hard negatives are not drawn: {reason}" if missing else ""
 
 

@@ -536,27 +536,27 @@ def _score_direction(
         ungrouped: rows of one group are negatives of each other; otherwise they take no part.
     """
     place = sources.SOURCES.index(direction)
-    asking, asked = sources.TABLE[place].asking, sources.TABLE[place].asked
+    anchor, negative = sources.TABLE[place].anchor, sources.TABLE[place].negative
     partner, has_positive = batch.candidate_index[positive.int().argmax(dim=1)], positive.any(dim=1, keepdim=True)
     groups = {"query": embeddings.query_group, "candidate": embeddings.candidate_group}
     matrices = {"query": embeddings.query, "candidate": embeddings.candidate}
-    scored = query_index if asking == "query" else partner
-    columns = batch.flip().partners if asked == "query" else batch.candidate_index
+    scored = query_index if anchor == "query" else partner
+    columns = batch.flip().partners if negative == "query" else batch.candidate_index
     # The row itself, or else its query's own, which is then numbered as `query_index`.
-    is_own = (scored if asking == asked else query_index)[:, None] == columns
+    is_own = (scored if anchor == negative else query_index)[:, None] == columns
     is_positive = is_own & has_positive if place == sources.CANDIDATE_QUERY else torch.zeros_like(is_own)
     if not ungrouped:
-        is_own = is_own | (groups[asking][scored][:, None] == groups[asked][columns])
-    if asking == asked == "candidate":
+        is_own = is_own | (groups[anchor][scored][:, None] == groups[negative][columns])
+    if anchor == negative == "candidate":
         is_own = is_own | (sources.of_candidates(embeddings, batch, query_index) == sources.OWN_HARD)
-    column_rows, teacher = matrices[asked][columns], embeddings.teacher
+    column_rows, teacher = matrices[negative][columns], embeddings.teacher
     return Pairs(
-        METRICS[metric](matrices[asking][scored], column_rows),
+        METRICS[metric](matrices[anchor][scored], column_rows),
         is_positive,
-        ~is_own if asking == "query" else ~is_own & has_positive,
-        candidate_group=groups[asked][columns],
+        ~is_own if anchor == "query" else ~is_own & has_positive,
+        candidate_group=groups[negative][columns],
         candidate_norm=length(column_rows),
-        teacher=teacher and teacher.scores(asking, scored, asked, columns),
+        teacher=teacher and teacher.scores(anchor, scored, negative, columns),
         source=torch.full_like(is_own, place, dtype=torch.int8),
     )
 

@@ -22,14 +22,14 @@ class NegativeSource:
 
     Args:
         name: of the source; the direction, if it is not query-candidate, since losses select columns by direction.
-        asking: side of the row that is scored: the query, or its positive.
-        asked: side of the rows that it is scored with.
+        anchor: side of the row that is scored, the query, or its positive.
+        negative: side of the rows that it is scored with.
         label: words for these rows, in the plural.
     """
 
     name: str
-    asking: str
-    asked: str
+    anchor: str
+    negative: str
     label: str
 
     @property
@@ -40,7 +40,7 @@ class NegativeSource:
     @property
     def direction(self) -> str:
         """The direction whose columns come from this source."""
-        return f"{self.asking}-{self.asked}"
+        return f"{self.anchor}-{self.negative}"
 
 
 # The place of a row is the number of the source. A source of candidates is set in `of_candidates`; the columns of a

@@ -24,7 +24,7 @@ class Stored:
     candidate: Any | None  # rows of the candidates; None for a labelled set
     ids: Callable[[], dict[str, Any]] | None  # reads groups, labels and `logq`; None if row i matches row i
     directions: tuple[str, ...]
-    held: bool  # whether all rows fit in memory
+    in_memory: bool  # whether all rows fit in memory
 
     @property
     def shared(self) -> bool:

@@ -222,7 +222,7 @@ class ForeignLoss(Loss):
         notes.insert(0, f"its weights belong to {loss.metric.replace('_', ' ')} scores")
         if recognised is None or self.given_unit is not None:
             return replace(loss, notes=(*notes, *([UNKNOWN_UNIT] if self.given_unit is None else [])))
-        directions = ", in both directions, which are counted one by one" if recognised.both else ""
+        directions = ", in both directions, which are counted one by one" if recognised.both_directions else ""
         notes.append(f"it is counted as {recognised.loss!r}, which has the same weights{directions}")
         built_in, shared = copy.copy(recognised.loss), {"sample": self.sample, "matching": self.matching}
         built_in.set_attributes(

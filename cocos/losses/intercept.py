@@ -100,14 +100,14 @@ class AddChange(TorchFunctionMode):
         change: zeros, (Q, C), with a gradient.
         shared: queries and candidates are the same rows; scores of a row with itself are not compared.
         pieces: also identify rows, columns and entries of the scores.
-        known: matches by number of the call, which replace the comparison of values.
+        replayed: matches by number of the call, which replace the comparison of values.
     """
 
     scores: Tensor
     change: Tensor
     shared: bool
     pieces: bool
-    known: dict[int, Match] | None = None
+    replayed: dict[int, Match] | None = None
     matches: dict[int, Match] = field(default_factory=dict)
     dtype: torch.dtype = torch.float64
     calls: int = 0
@@ -138,8 +138,8 @@ class AddChange(TorchFunctionMode):
         return result.copy_(changed) if name.endswith("_") and not name.endswith("__") else changed
 
     def _match(self, result: Tensor) -> Match | None:
-        if self.known is not None:
-            match = self.known.get(self.calls)
+        if self.replayed is not None:
+            match = self.replayed.get(self.calls)
             return match if match is not None and match.index.shape == result.shape else None
         size, values = self.scores.numel(), result.detach().double()
         if values.numel() < 2 or (values.numel() != size and not self.pieces) or self._depends_on_change(result):

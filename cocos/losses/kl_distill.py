@@ -59,12 +59,12 @@ class KLDistill(Loss):
         """Candidates that take part, and the logs of both softmaxes, 0 elsewhere, (Q, C) each."""
         teacher = self.teacher_scores(pairs).to(pairs.scores.dtype)
         scored = ~teacher.isnan()
-        both = (pairs.positive & scored).any(dim=1, keepdim=True) & (pairs.negative & scored).any(dim=1, keepdim=True)
-        included = (pairs.positive | pairs.negative) & scored & both
+        mixed = (pairs.positive & scored).any(dim=1, keepdim=True) & (pairs.negative & scored).any(dim=1, keepdim=True)
+        included = (pairs.positive | pairs.negative) & scored & mixed
         softness = self.temperature if self.teacher_temperature is None else self.teacher_temperature
         logits = pairs.scores / self.temperature, teacher.nan_to_num() / softness
         student_logs, teacher_logs = (
-            torch.where(included, z - torch.where(both, logsumexp(z, included), 0), 0) for z in logits
+            torch.where(included, z - torch.where(mixed, logsumexp(z, included), 0), 0) for z in logits
         )
         return included, student_logs, teacher_logs
 

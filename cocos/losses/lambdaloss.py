@@ -71,20 +71,20 @@ class LambdaLoss(GradedList):
         grades, graded = self.graded(pairs)
         order = pairs.scores.detach().masked_fill(~graded, -torch.inf).argsort(dim=1, descending=True, stable=True)
         rank = order.argsort(dim=1) + 1
-        both = graded[:, :, None] & graded[:, None, :]
+        compared = graded[:, :, None] & graded[:, None, :]
         if self.k is not None:
             first = rank <= self.k
-            both = both & (first[:, :, None] | first[:, None, :])
+            compared = compared & (first[:, :, None] | first[:, None, :])
         gain, discount = self._gains(grades, graded), _discount(rank.to(grades.dtype))
         logits = self.scale * (pairs.scores[:, :, None] - pairs.scores[:, None, :])
         if self.scheme == "ndcg1":
-            apart = both & (rank[:, :, None] != rank[:, None, :])
+            apart = compared & (rank[:, :, None] != rank[:, None, :])
             return logits, torch.where(apart, (gain * discount)[:, :, None], 0)
         gap = (discount[:, :, None] - discount[:, None, :]).abs()
         steps = (rank[:, :, None] - rank[:, None, :]).abs().clamp(min=1).to(grades.dtype)
         near = _discount(steps) - _discount(steps + 1)
         factor = {"lambdarank": gap, "ndcg2": near}.get(self.scheme, gap + self.mu * near)
-        better = both & (grades[:, :, None] > grades[:, None, :])
+        better = compared & (grades[:, :, None] > grades[:, None, :])
         return logits, torch.where(better, (gain[:, :, None] - gain[:, None, :]).abs() * factor, 0)
 
     def _gains(self, grades: Tensor, graded: Tensor) -> Tensor:

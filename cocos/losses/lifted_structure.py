@@ -53,8 +53,8 @@ class LiftedStructure(Loss):
     @staticmethod
     def _one_set(pairs: Pairs) -> bool:
         """Whether queries and candidates are the same samples: a square without its diagonal."""
-        taken = pairs.positive | pairs.negative
-        return taken.shape[0] == taken.shape[1] and not taken.diagonal().any()
+        included = pairs.positive | pairs.negative
+        return included.shape[0] == included.shape[1] and not included.diagonal().any()
 
     def _log_sums(self, pairs: Pairs) -> tuple[Tensor, Tensor]:
         """Log of the summed negatives of each query, (Q, 1), and of each candidate, (1, C)."""

@@ -56,15 +56,15 @@ class MILNCE(Loss):
     def _missing(self, pairs: Pairs) -> tuple[Tensor, Tensor, Tensor]:
         """Logits, (Q, C), log of the odds of the negatives, and which queries have both kinds, (Q, 1) each."""
         logits = pairs.scores / self.temperature
-        both = pairs.positive.any(dim=1, keepdim=True) & pairs.negative.any(dim=1, keepdim=True)
-        sides = (torch.where(both, logsumexp(logits, mask), 0) for mask in (pairs.negative, pairs.positive))
+        mixed = pairs.positive.any(dim=1, keepdim=True) & pairs.negative.any(dim=1, keepdim=True)
+        sides = (torch.where(mixed, logsumexp(logits, mask), 0) for mask in (pairs.negative, pairs.positive))
         negative, positive = sides
-        return logits, negative - positive, both
+        return logits, negative - positive, mixed
 
     def value(self, pairs: Pairs) -> Tensor:
         """Return the loss of each query, (Q,), in nats; 0 for a query without a positive or without a negative."""
-        _, odds, both = self._missing(pairs)
-        return torch.where(both, torch.logaddexp(odds, torch.zeros_like(odds)), 0).squeeze(dim=1)
+        _, odds, mixed = self._missing(pairs)
+        return torch.where(mixed, torch.logaddexp(odds, torch.zeros_like(odds)), 0).squeeze(dim=1)
 
     def weight(self, pairs: Pairs) -> Tensor:
         r"""Return ∂ Σ value / ∂ score, (Q, C), by closed form. Each row sums to zero.
@@ -72,8 +72,8 @@ class MILNCE(Loss):
         With m the probability of all negatives together: positives :math:`-m\, \mathrm{softmax}_P(s / \tau) / \tau`,
         negatives :math:`m\, \mathrm{softmax}_N(s / \tau) / \tau`.
         """
-        logits, odds, both = self._missing(pairs)
-        missing = torch.where(both, odds.sigmoid(), 0)
+        logits, odds, mixed = self._missing(pairs)
+        missing = torch.where(mixed, odds.sigmoid(), 0)
         return missing * (softmax(logits, pairs.negative) - softmax(logits, pairs.positive)) / self.temperature
 
     def unit(self, pairs: Pairs) -> Tensor:

@@ -49,18 +49,18 @@ class Recognised:
 
     Args:
         loss: the built-in loss.
-        both: whether the weights of both directions are added up.
+        both_directions: whether the weights of both directions are added up.
         symmetric: whether the weights of (i, j) and (j, i) in a labelled set are averaged.
     """
 
     loss: Loss
-    both: bool = False
+    both_directions: bool = False
     symmetric: bool = False
 
     def weight(self, pairs: Pairs) -> Tensor:
         """Return the weights (Q, C)."""
         weights = self.loss.weight(pairs)
-        if self.both:
+        if self.both_directions:
             transposed = Pairs(pairs.scores.T, pairs.positive.T, pairs.negative.T)
             weights = weights + self.loss.weight(transposed).T
         return (weights + weights.T) / 2 if self.symmetric else weights
@@ -119,13 +119,13 @@ def candidates(probe: Probe, metric: str, *, symmetric: bool) -> Iterator[Recogn
     bounds = [bound / float(pairs.scores.std()) for bound in SCALES]
     if not bounds[0] < scale < bounds[1]:
         return
-    for both in directions:
+    for both_directions in directions:
         for name in SOFTMAXES:
 
-            def softmax(scale: float, name: str = name, both: bool = both) -> Recognised:
-                return Recognised(catalogue.class_in_file(name)(temperature=1 / scale), both, symmetric)
+            def softmax(scale: float, name: str = name, both_directions: bool = both_directions) -> Recognised:
+                return Recognised(catalogue.class_in_file(name)(temperature=1 / scale), both_directions, symmetric)
 
-            starts = [[scale * factor] for factor in (STARTS if both or symmetric else STARTS[:1])]
+            starts = [[scale * factor] for factor in (STARTS if both_directions or symmetric else STARTS[:1])]
             yield from fit(softmax, starts, bounds, probe)
 
     def cosface(scale: float, margin: float) -> Recognised:
@@ -194,6 +194,6 @@ def hinges(probe: Probe, metric: str, directions: Sequence[bool]) -> Iterator[Re
     for name in (TRIPLETS.get(metric, "triplet"), "triplet_sh"):
         for digits in DIGITS:
             loss = catalogue.class_in_file(name)(float(f"{margin:.{digits}g}"))
-            for both in directions:
-                yield Recognised(loss, both)
-                yield Recognised(HardestPositive(loss), both)
+            for both_directions in directions:
+                yield Recognised(loss, both_directions)
+                yield Recognised(HardestPositive(loss), both_directions)

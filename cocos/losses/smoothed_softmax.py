@@ -53,6 +53,6 @@ class SmoothedSoftmax(SmoothedLabels):
         """λ = 1/τ."""
         return 1 / self.temperature
 
-    def part(self, others: Tensor) -> Tensor:
-        """Part of the label of a positive that its negatives share, (Q, 1): ε |N| / (|N| + 1)."""
-        return self.smoothing * others / (others + 1)
+    def part(self, negatives: Tensor) -> Tensor:
+        """Part of the label of a positive that the negatives share, (Q, 1): ε |N| / (|N| + 1)."""
+        return self.smoothing * negatives / (negatives + 1)

@@ -274,10 +274,10 @@ def _marks(embeddings: Embeddings, rules: Sequence[str]) -> dict[str, Mark]:
         made["group"] = of("group", (embeddings.groups.query, embeddings.groups.candidate), *_sizes(embeddings))
     if "text" in rules:
         shared = _shared_texts(embeddings)
-        made["text"] = Mark("text", ("text",), shared.there, shared.back)
+        made["text"] = Mark("text", ("text",), shared.forward, shared.backward)
     if "copy" in rules:
         shared = _shared(embeddings, _row_numbers(embeddings))
-        made["copy"] = Mark("copy", ("copy",), shared.there, shared.back)
+        made["copy"] = Mark("copy", ("copy",), shared.forward, shared.backward)
     return made
 
 
@@ -297,7 +297,7 @@ class SharedTexts:
     number: int
     known: tuple[Tensor, Tensor]
 
-    def there(self, query: Tensor, candidate: Tensor) -> Tensor:
+    def forward(self, query: Tensor, candidate: Tensor) -> Tensor:
         """0 where texts are shared, -1 elsewhere, (q, c)."""
         group, text = (
             [each[side][index] for side, index in enumerate((query, candidate))] for each in (self.groups, self.texts)
@@ -311,9 +311,9 @@ class SharedTexts:
         found |= (text[0][:, None] == text[1]) & there
         return torch.where(found, 0, UNMARKED)
 
-    def back(self, candidate: Tensor, query: Tensor) -> Tensor:
+    def backward(self, candidate: Tensor, query: Tensor) -> Tensor:
         """The same where the candidates ask, (c, q)."""
-        return self.there(query, candidate).T
+        return self.forward(query, candidate).T
 
 
 def _shared_texts(embeddings: Embeddings) -> SharedTexts:

@@ -184,7 +184,7 @@ def _on_disk(embeddings: Any, batch_size: int | str) -> Stored | None:
     disk_set = embeddings.stored if isinstance(embeddings, Checkpoint) else None
     if disk_set is None or isinstance(batch_size, str) or batch_size >= disk_set.number:
         return None
-    return None if disk_set.held else disk_set
+    return None if disk_set.in_memory else disk_set
 
 
 def _open(file: SourceFile, dims: int | None) -> Checkpoint:

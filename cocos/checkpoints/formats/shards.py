@@ -184,6 +184,6 @@ def load(file: File, data=None) -> Checkpoint:
     sides = [rows[name] for name in (("embeddings",) if is_labelled else ("query", "candidate"))]
     is_large = max(math.prod(side.shape) * side.dtype.itemsize for side in sides) >= MIN_MAPPED
     ids = read_values if len(arrays) > len(rows) else None
-    stored = Stored(str(path), sides[0], None if is_labelled else sides[1], ids, directions, held=not is_large)
+    stored = Stored(str(path), sides[0], None if is_labelled else sides[1], ids, directions, in_memory=not is_large)
     notes = (f"{path}: sha256 is not taken: a set of shards is opened by its headers",)
     return Checkpoint(path, "", "shards", contents, embed, stored=stored, notes=notes)

@@ -17,5 +17,5 @@ class GradedList(Loss):
         """Grades, and the candidates that have one, of queries with a positive and a negative that have one."""
         grades = self.teacher_scores(pairs).to(pairs.scores.dtype)
         usable = ~grades.isnan() & (pairs.positive | pairs.negative)
-        both = (pairs.positive & usable).any(dim=1, keepdim=True) & (pairs.negative & usable).any(dim=1, keepdim=True)
-        return grades.nan_to_num(), usable & both
+        mixed = (pairs.positive & usable).any(dim=1, keepdim=True) & (pairs.negative & usable).any(dim=1, keepdim=True)
+        return grades.nan_to_num(), usable & mixed
