@@ -53,12 +53,8 @@ def evaluate(
             values |= options.chosen(context, "prior")
             dataset = cocos.measures.verification(checkpoint, trials=trials, progress=start, **values)
         else:
-            values |= options.chosen(context, "folds", "queries", "seed")
+            values |= options.chosen(context, "folds", "queries", "seed", "distractors")
             values |= {} if k is None else {"ks": options.read_numbers("--k", k, int)}
             values["ensemble"] = [options.open_source(context, path) for path in ensemble or ()]
-            if distractors is not None:
-                more = cocos.open(distractors)
-                options.add_notes(context, *(f"note: {note}" for note in more.notes))
-                values["distractors"] = more if dims is None else more.truncate(dims)
             dataset = cocos.measures.evaluate(checkpoint, progress=start, **values)
     output.show(context, dataset)

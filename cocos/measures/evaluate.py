@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from cocos.base import ranges
 from cocos.base.errors import InputError, nearest
 from cocos.base.ranges import whole
 from cocos.checkpoints import Checkpoint
+from cocos.checkpoints import open as open_checkpoint
 from cocos.counting import findings, health
 from cocos.counting.averages import DRAWN_LABELS
 from cocos.embeddings import Embeddings, similarities
@@ -131,8 +133,19 @@ def origin(checkpoint: Checkpoint | None, split: str | None) -> tuple[dict, list
     return where, [] if split else [f"split {where['split']}, {known}; --split takes another"]
 
 
-def _with_distractors(embeddings: Embeddings, more: Embeddings, metric: str) -> Embeddings:
-    """Append candidates that match no query."""
+def _with_distractors(
+    embeddings: Embeddings,
+    distractors: Embeddings | Checkpoint | Path | str,
+    metric: str,
+    dims: int | None,
+    progress: Progress | None,
+) -> Embeddings:
+    """Append candidates that match no query; `dims` truncates those of a file."""
+    if isinstance(distractors, Path | str):
+        distractors = open_checkpoint(distractors)
+        distractors = distractors if dims is None else distractors.truncate(dims)
+    device = str(embeddings.query.device)
+    more = embedded(distractors, split_of(distractors, None), device, progress).without_queue()
     extra = more.query if more.proxies and not embeddings.proxies else more.candidate
     if extra.shape[1] != embeddings.candidate.shape[1]:
         raise InputError(
@@ -146,6 +159,7 @@ def _with_distractors(embeddings: Embeddings, more: Embeddings, metric: str) -> 
     query_group, candidate_group = ids.split([len(embeddings.query), len(embeddings.candidate)])
     candidate = torch.cat([embeddings.candidate, extra.to(embeddings.candidate)])
     candidate_group = torch.cat([candidate_group, (ids.max() + 1).expand(len(extra))])
+    del distractors, more, extra  # frees the rows of a file, which were copied
     sides = {"candidate": candidate, "candidate_group": candidate_group}
     # Samples of a labelled set are queries too, which are never asked for.
     sides |= {"query": candidate, "query_group": candidate_group} if embeddings.shared else {"query_group": query_group}
@@ -327,7 +341,7 @@ def evaluate(
     loss: Any = None,
     ks: Iterable[int] = (1, 5, 10),
     folds: Annotated[int, whole(1)] = 1,
-    distractors: Embeddings | Checkpoint | None = None,
+    distractors: Embeddings | Checkpoint | Path | str | None = None,
     ensemble: Sequence[Embeddings | Checkpoint] = (),
     queries: Annotated[int, whole(1)] | None = None,
     seed: int = 0,
@@ -351,6 +365,7 @@ def evaluate(
             from the queries' groups in order of first appearance; each is evaluated on its own, with its own candidates
             and all distractors. 1 is the 5k protocol, as in `evalrank` of VSE++ (Faghri et al. 2018, arXiv:1707.05612).
         distractors: its candidates (its samples, where they ask class proxies) become candidates that match no query.
+            The rows of a path are freed after they are copied.
         ensemble: other models of the same set. Their embeddings are concatenated to those of `embeddings`, and the
             metrics of each member alone stand beside (DeMoor & Prevost 2024, appendix D: "Ensemble" and "Aggregate").
         queries: rank the candidates of this many queries of each direction, drawn by the seed; None: of all. A large
@@ -416,10 +431,8 @@ def evaluate(
     spread = health.of(embeddings, metric)
     without_distractors, among = embeddings, among_samples(embeddings)
     if distractors is not None:
-        where = str(embeddings.query.device)
-        more = embedded(distractors, split_of(distractors, None), where, progress).without_queue()
-        embeddings = _with_distractors(embeddings, more, metric)
-        del more  # its rows were copied
+        dims = checkpoint and checkpoint.dims
+        embeddings = _with_distractors(embeddings, distractors, metric, dims, progress)
     sides = _MatchedRows.of(embeddings, samples)
     visits = list(_visits(embeddings, sides, folds, corpus=unjudged > 0))
     records, singles, asking = _run_visits(visits, metric, ks, progress)
