@@ -15,27 +15,6 @@ import math
 import torch
 from torch import Tensor
 
-__all__ = [
-    "EXP2",
-    "TIE_WIDTH",
-    "UNITS",
-    "clamped",
-    "distance",
-    "equal",
-    "exact_distance",
-    "exact_dot",
-    "exponential",
-    "gamma",
-    "log_sum",
-    "lowered",
-    "outward",
-    "product",
-    "sigmoid",
-    "squared_distance",
-    "ties",
-    "total",
-]
-
 # For each product: unit roundoff, and smallest normal number: IEEE 754, to nearest.
 UNITS = {
     "float64": (2.0**-53, 2.0**-1022),

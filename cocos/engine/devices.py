@@ -10,12 +10,8 @@ import torch
 
 from cocos.base import machine
 
-# Rows and columns of a float32 tile on a CPU: 4 MiB, which fit in the second-level cache of a core and its share of the
-# third.
-HOST_TILE = (1024, 1024)
-# Rows and columns of a float32 tile on a GPU: 32 MiB, which fit beside the operands in the second-level cache of a
-# data-centre GPU (40 MB on an A100, 50 MB on an H100: NVIDIA Hopper Architecture In-Depth, developer.nvidia.com, 2022).
-DEVICE_TILE = (2048, 4096)
+# Factor of the numbers of scores that are read at once on a GPU: few large operations are faster than many small ones.
+GPU_FACTOR = 8
 # Number of threads that PyTorch had before `threads` reduced it; 0 outside of `threads`.
 _asked: ContextVar[int] = ContextVar("asked", default=0)
 
@@ -25,9 +21,9 @@ def ahead(device: torch.device) -> bool:
     return device.type != "cpu"
 
 
-def tile(device: torch.device) -> tuple[int, int]:
-    """Rows and columns of a tile that fits in the cache of the device."""
-    return DEVICE_TILE if ahead(device) else HOST_TILE
+def at_once(number: int, device: torch.device) -> int:
+    """Number of scores that are read at once on a device, given that on a CPU."""
+    return number * GPU_FACTOR if ahead(device) else number
 
 
 def memory(device: torch.device) -> int | None:

@@ -6,8 +6,8 @@ from torch import Tensor
 from cocos.embeddings import similarities
 from cocos.engine import devices, native
 
-# Maximum number of matrix elements converted to float64 at once on a device: 4 MiB.
-FLOAT64_AT_ONCE = 2**19
+# Maximum number of matrix elements converted to float64 at once on a GPU: 64 MiB.
+FLOAT64_ON_GPU = 2**23
 # The same on the host: 512 KiB, which stay in the second-level cache of a core.
 FLOAT64_ON_HOST = 2**16
 
@@ -26,10 +26,9 @@ def pairs(left: Tensor, right: Tensor, rows: Tensor, others: Tensor, *, gaps: bo
     plain = left.dtype == right.dtype == torch.float32 and left.is_contiguous() and right.is_contiguous()
     if plain and not gaps and norms is None and not devices.ahead(left.device) and native.library() is not None:
         return native.dots(left, right, rows.contiguous(), others.contiguous())
-    most = FLOAT64_AT_ONCE if devices.ahead(left.device) else FLOAT64_ON_HOST
     products = [torch.empty(0, dtype=torch.float64, device=left.device)]
-    for part in torch.arange(len(rows), device=rows.device).split(max(1, most // left.shape[1])):
-        a, b = left[rows[part]].double(), right[others[part]].double()
+    for part in torch.arange(len(rows), device=rows.device).split(_rows_at_once(left)):
+        a, b = left.index_select(0, rows[part]).double(), right.index_select(0, others[part]).double()
         if norms is not None:
             a, b = (values / norm[part, None] for values, norm in zip((a, b), norms, strict=True))
         products.append((a.sub_(b).square_() if gaps else a.mul_(b)).sum(dim=1))
@@ -40,6 +39,9 @@ def lengths(matrix: Tensor, order: Tensor, origin: Tensor | None = None) -> Tens
     """Norms of the rows `order`, (n,) float64, about an origin or 0, accurate over the whole range of the dtype."""
     if matrix.dtype == torch.float32 and origin is None:  # its squares stay in the range of float64
         return pairs(matrix, matrix, order, order).sqrt_()
-    size = max(1, FLOAT64_AT_ONCE // matrix.shape[1])
-    rows = (matrix[part].double() for part in order.split(size))
+    rows = (matrix[part].double() for part in order.split(_rows_at_once(matrix)))
     return torch.cat([similarities.length(part if origin is None else part - origin.double()) for part in rows])
+
+
+def _rows_at_once(matrix: Tensor) -> int:
+    return max(1, (FLOAT64_ON_GPU if devices.ahead(matrix.device) else FLOAT64_ON_HOST) // matrix.shape[1])

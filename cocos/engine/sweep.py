@@ -16,7 +16,7 @@ from typing import Any
 from cocos.base.errors import InputError
 from cocos.engine import devices
 from cocos.engine.devices import workers
-from cocos.engine.tiles import Part, Product, parts_of
+from cocos.engine.tiles import Part, Product
 from cocos.engine.view import View
 
 StepProgress = Callable[[int, int], None]
@@ -94,7 +94,7 @@ def _visit(view: View, readers: list, tile: tuple[int, int] | None, counter: _Co
     """Make one pass for the given readers; return the result of each."""
     whole_rows = any(getattr(reader, "whole_lines", False) for reader in readers)
     product = Product(view, tile)
-    parts = parts_of(view, product.whole, whole_rows=whole_rows)
+    parts = product.parts(whole_rows=whole_rows)
     counter.begin(len(parts))
 
     def show_tiles(part: Part) -> list:

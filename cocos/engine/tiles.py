@@ -107,28 +107,6 @@ def zeros(*shape: int, dtype: torch.dtype, device: torch.device) -> Tensor:
     return torch.from_numpy(np.zeros(shape, dtype=str(dtype).removeprefix("torch.")))
 
 
-def parts_of(view: View, whole: int = WHOLE_SCORES, *, whole_rows: bool = False) -> list[Part]:
-    """Cut a view into parts: whole blocks, or ranges of the longer side, or of the rows, of one large block.
-
-    Args:
-        view: the scores.
-        whole: largest number of scores of a block that is not cut.
-        whole_rows: cut no row.
-    """
-    rows, columns = view.rows.tolist(), view.columns.tolist()
-    if view.blocks > 1 or rows[-1] * columns[-1] <= whole:
-        number = min(MAX_PARTS, -(-int(np.diff(view.rows) @ np.diff(view.columns)) // STACKED_SCORES))
-        edges = sorted({view.blocks * k // number for k in range(number + 1)})
-        ends = list(zip(edges[:-1], edges[1:], strict=True))
-        return [Part(slice(rows[a], rows[b]), slice(columns[a], columns[b])) for a, b in ends]
-    turned = columns[-1] > rows[-1] and not whole_rows
-    longer = (rows, columns)[turned][-1]
-    size = -(-longer // (MAX_PARTS * PART_STEP)) * PART_STEP
-    cuts = [slice(a, min(a + size, longer)) for a in range(0, longer, size)]
-    whole = slice(0, (columns, rows)[turned][-1])
-    return [Part(whole, cut) if turned else Part(cut, whole) for cut in cuts]
-
-
 class Product:
     """The score matrix of a view, tile by tile.
 
@@ -140,16 +118,37 @@ class Product:
     def __init__(self, view: View, tile: tuple[int, int] | None = None):
         self.view, self.compiled = view, view.compiled
         self.tile = tile or (DEVICE_TILE if devices.ahead(view.device) else HOST_TILE)
+        self.stacked = devices.at_once(STACKED_SCORES, view.device)
         self.stride = native.constant("wide") if self.compiled else 1
         if self.compiled:  # a tile begins with a panel
             panel = native.constant("panel")
             self.tile = (self.tile[0], -(-self.tile[1] // panel) * panel)
         self.shared: Tensor | None = None
         columns = len(view.sides[1])
-        self.whole = WHOLE_SCORES if tile is None else math.prod(tile)
+        self.whole = devices.at_once(WHOLE_SCORES, view.device) if tile is None else math.prod(tile)
         large = view.blocks == 1 and len(view.sides[0]) * columns > self.whole
         if self.compiled and large and 4 * columns * view.width <= OPERAND_BYTES:
             self.shared = self._packed(1, slice(0, columns))
+
+    def parts(self, *, whole_rows: bool = False) -> list[Part]:
+        """Cut the view into parts: whole blocks, or ranges of the longer side, or of the rows, of one large block.
+
+        Args:
+            whole_rows: cut no row.
+        """
+        view, rows, columns = self.view, self.view.rows.tolist(), self.view.columns.tolist()
+        if view.blocks > 1 or rows[-1] * columns[-1] <= self.whole:
+            number = min(MAX_PARTS, -(-int(np.diff(view.rows) @ np.diff(view.columns)) // self.stacked))
+            edges = sorted({view.blocks * k // number for k in range(number + 1)})
+            ends = list(zip(edges[:-1], edges[1:], strict=True))
+            return [Part(slice(rows[a], rows[b]), slice(columns[a], columns[b])) for a, b in ends]
+        turned = columns[-1] > rows[-1] and not whole_rows
+        length, width = (columns[-1], rows[-1]) if turned else (rows[-1], columns[-1])
+        size = -(-length // (MAX_PARTS * PART_STEP)) * PART_STEP
+        if devices.ahead(view.device):
+            size = max(size, self.tile[turned])
+        cuts = [slice(a, min(a + size, length)) for a in range(0, length, size)]
+        return [Part(slice(0, width), cut) if turned else Part(cut, slice(0, width)) for cut in cuts]
 
     def _side(self, k: int, places: slice) -> tuple[Tensor, Tensor, Tensor]:
         """A float32 matrix, and order and factors of the rows at the given places."""
@@ -186,7 +185,7 @@ class Product:
                 k += 1
                 continue
             end = k + 1
-            while end < last and rows[end] == m and columns[end] == n and (end + 1 - k) * m * n <= STACKED_SCORES:
+            while end < last and rows[end] == m and columns[end] == n and (end + 1 - k) * m * n <= self.stacked:
                 end += 1
             where = [slice(int(edges[k]), int(edges[end])) for edges in (view.rows, view.columns)]
             buffer, scores = self._room(buffer, end - k, m, n)
@@ -194,7 +193,7 @@ class Product:
                 native.stack(self._side(0, where[0]), self._side(1, where[1]), scores)
             else:
                 left, right = (view.operand(j, each.start, each.stop) for j, each in enumerate(where))
-                torch.bmm(left.view(end - k, m, -1), right.view(end - k, n, -1).mT, out=scores)
+                plain.product(left, right, scores)
             yield self._masked(Tile(view, scores, *where, whole=True))
             k = end
 
@@ -221,7 +220,7 @@ class Product:
                     if self.compiled:
                         native.product(left, right, c - offset, scores)
                     else:
-                        torch.mm(left, right[c - offset : part_columns.stop - offset].T, out=scores[0])
+                        plain.product(left, right[c - offset : part_columns.stop - offset], scores)
                     yield self._masked(Tile(view, scores, strip, part_columns, whole=False))
 
     def _room(self, buffer: Tensor, blocks: int, rows: int, columns: int) -> tuple[Tensor, Tensor]:

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from cocos.embeddings import Embeddings, similarities
-from cocos.engine import bounds, devices, exact, native
+from cocos.engine import bounds, devices, exact, native, plain
 
 # Arithmetic of the tiles; see `bounds.UNITS`.
 PRODUCTS = tuple(bounds.UNITS)
@@ -114,6 +114,7 @@ class View:
     origin: Tensor | None
     _scored: dict = field(default_factory=dict, init=False, repr=False)
     _edges: dict = field(default_factory=dict, init=False, repr=False)
+    _counted: dict = field(default_factory=dict, init=False, repr=False)
 
     @property
     def blocks(self) -> int:
@@ -179,7 +180,8 @@ class View:
         """Bound on the error of a product of the tiles: a score, or a squared distance."""
         left, right = (side.longest for side in self.sides)
         error = bounds.squared_distance if self.distances else bounds.product
-        return error(self.width, self.product, left, right, native.constant("deep") if self.compiled else None)
+        deep = {"float32": native.constant("deep") if self.compiled else plain.DEEP}.get(self.product)
+        return error(self.width, self.product, left, right, deep)
 
     @cached_property
     def matrices(self) -> tuple[Tensor, Tensor]:
@@ -223,31 +225,31 @@ class View:
         return right.divided(left.divided(exact.pairs(left.matrix, right.matrix, of, with_), row), column)
 
     def exact_rows(self, direction: int, places: Tensor) -> Iterator[tuple[Tensor, slice, Tensor]]:
-        """Compute all scores of the given queries of one direction in float64, block by block; -inf for non-negatives.
+        """Compute all scores of the given queries of one direction in float64, block by block, also of non-negatives.
 
         Yields:
-            Which of the queries, (m,) positions in `places`; the range of candidates; and their scores, (m, n).
+            Which of the queries, (m,) positions in `places`; the range of candidates in the block; and their scores,
+            (m, n).
         """
         side, other, edges = self.sides[direction], self.sides[1 - direction], (self.rows, self.columns)[1 - direction]
+        norms_divide = not self.distances and not side.extreme and not other.extreme  # the product
         block = self.block_of(direction, places)
-        plain = not self.distances and not side.extreme and not other.extreme  # norms are known, and divide the product
         for k in block.unique().tolist():
-            for mine in (block == k).nonzero().flatten().split(EXACT_TILE[0]):
-                some = places[mine]
-                query, first, last = side.matrix[side.order[some]].double(), side.first[some], side.last[some]
-                query = query / side.norm[some, None] if plain and side.unit else query
-                for begin in range(int(edges[k]), int(edges[k + 1]), EXACT_TILE[1]):
-                    stop = min(begin + EXACT_TILE[1], int(edges[k + 1]))
-                    candidate = other.matrix[other.order[begin:stop]].double()
-                    if plain:
+            start, end = edges[k : k + 2].tolist()
+            for positions in (block == k).nonzero().flatten().split(EXACT_TILE[0]):
+                queries = places[positions]
+                query = side.matrix[side.order[queries]].double()
+                query = side.divided(query, queries[:, None]) if norms_divide else query
+                for begin in range(start, end, EXACT_TILE[1]):
+                    stop = min(begin + EXACT_TILE[1], end)
+                    candidate = other.matrix.index_select(0, other.order[begin:stop]).double()
+                    if norms_divide:
                         score = other.divided(query @ candidate.T, slice(begin, stop))
                     else:
                         pair = (query, candidate) if direction == 0 else (candidate, query)
                         score = similarities.METRICS[self.metric](*pair)
                         score = score if direction == 0 else score.T
-                    columns = torch.arange(begin, stop, device=self.device)
-                    own = (columns >= first[:, None]) & (columns < last[:, None])
-                    yield mine, slice(begin, stop), score.masked_fill(own, -torch.inf)
+                    yield positions, slice(begin - start, stop - start), score
 
     def positives(self, direction: int, start: int, stop: int) -> tuple[Tensor, Tensor]:
         """Positive pairs of a range of queries: query places relative to `start`, and places of the positives."""
@@ -267,7 +269,7 @@ class View:
 
     def scored(self, direction: int, start: int, stop: int) -> tuple[Tensor, Tensor, Tensor]:
         """Return `positives` with their float64 scores, (P,) each; few positives are scored once and cached."""
-        edges = self._positive_edges(direction)
+        edges = self.positive_edges(direction)
         if edges[-1] > CACHED_POSITIVES * (len(edges) - 1):
             query, other = self.positives(direction, start, stop)
             pair = (query + start, other)
@@ -282,7 +284,7 @@ class View:
         query, other, score = (values[edges[start] : edges[stop]] for values in self._scored[direction])
         return query - start, other, score
 
-    def _positive_edges(self, direction: int) -> np.ndarray:
+    def positive_edges(self, direction: int) -> np.ndarray:
         """Number of positives before each query, (n + 1,)."""
         if direction not in self._edges:
             number = self.counted(direction).cpu().numpy()
@@ -300,17 +302,19 @@ class View:
         side, other = self.sides[direction], self.sides[1 - direction]
         if side.partner is not None:
             return torch.ones_like(side.first)
-        number = side.last - side.first
-        if self.shared:
-            wide = len(side.matrix)
-            key = self.block_of(1 - direction, torch.arange(len(other), device=self.device)) * wide + other.order
-            mine = self.block_of(direction, torch.arange(len(side), device=self.device)) * wide + side.order
-            number = number - torch.bincount(key, minlength=self.blocks * wide)[mine]
-        return number
+        if direction not in self._counted:
+            number = side.last - side.first
+            if self.shared:
+                size = len(side.matrix)
+                key = self.block_of(1 - direction, torch.arange(len(other), device=self.device)) * size + other.order
+                query = self.block_of(direction, torch.arange(len(side), device=self.device)) * size + side.order
+                number = number - torch.bincount(key, minlength=self.blocks * size)[query]
+            self._counted[direction] = number
+        return self._counted[direction]
 
     def chunks(self, direction: int, start: int = 0, stop: int | None = None) -> Iterator[tuple[int, int]]:
         """Yield ranges of queries, of those from start to stop, with at most `POSITIVES_AT_ONCE` positives each."""
-        edges = self._positive_edges(direction)
+        edges = self.positive_edges(direction)
         stop = len(edges) - 1 if stop is None else stop
         if edges[stop] - edges[start] < POSITIVES_AT_ONCE:
             yield start, stop

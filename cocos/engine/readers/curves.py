@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from cocos.base.errors import InputError
-from cocos.engine import bounds
+from cocos.engine import bounds, devices
 from cocos.engine.sweep import Passes
 from cocos.engine.thresholds import exact_scores
 from cocos.engine.tiles import Tally, Tile, zeros
@@ -146,5 +146,7 @@ class _Reached:
 
 
 def _nonzero(mask: Tensor) -> Tensor:
-    """Indices of the true elements, (N,); NumPy finds them four times as fast as torch."""
-    return torch.from_numpy(np.flatnonzero(mask.cpu().numpy())).to(mask.device)
+    """Indices of the true elements, (N,); on a CPU, NumPy finds them four times as fast as torch."""
+    if devices.ahead(mask.device):
+        return mask.nonzero().flatten()
+    return torch.from_numpy(np.flatnonzero(mask.numpy()))

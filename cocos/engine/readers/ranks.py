@@ -6,6 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from cocos.engine import devices
 from cocos.engine.readers.rows import pieces
 from cocos.engine.sweep import Passes
 from cocos.engine.thresholds import Threshold, about_positives, few
@@ -60,13 +61,16 @@ def _ranked(view: View, direction: int, pairs: tuple[Tensor, ...], counted: tupl
 def _count_in_rows(view: View, direction: int, level: Tensor) -> tuple[Tensor, Tensor]:
     """Count negatives above and tied with each level, (n, K) int64 each, from rows of float64 scores."""
     above, ties = torch.zeros(2, *level.shape, dtype=torch.int64, device=view.device)
-    edges = (view.rows, view.columns)[1 - direction]
+    side, edges = view.sides[direction], (view.rows, view.columns)[1 - direction]
     for places in pieces(view, direction):
-        first, last = edges[int(view.block_of(direction, places[:1])) :][:2].tolist()
-        score = level.new_empty(len(places), last - first)
-        for mine, others, some in view.exact_rows(direction, places):
-            score[mine, others.start - first : others.stop - first] = some
-        score = torch.from_numpy(np.sort(score.cpu().numpy(), axis=1)).to(view.device)  # faster than torch.sort
+        begin, end = edges[int(view.block_of(direction, places[:1])) :][:2].tolist()
+        score = level.new_empty(len(places), end - begin)
+        for queries, candidates, scores in view.exact_rows(direction, places):
+            score[queries, candidates] = scores
+        column = torch.arange(begin, end, device=view.device)
+        score[(column >= side.first[places, None]) & (column < side.last[places, None])] = -torch.inf
+        ahead = devices.ahead(view.device)
+        score = score.sort().values if ahead else torch.from_numpy(np.sort(score.numpy()))  # faster on a CPU
         over, reached = (
             score.shape[1] - torch.searchsorted(score, level[places] + sign * view.tie, right=sign > 0)
             for sign in (1, -1)

@@ -14,11 +14,11 @@ from torch import Tensor
 from cocos.counting import statistics
 from cocos.embeddings import similarities
 from cocos.embeddings.scores import Pairs
-from cocos.engine import bounds
+from cocos.engine import bounds, devices
 from cocos.engine.sweep import Passes
 from cocos.engine.view import View
 
-# Maximum number of scores in memory at once: 4 MiB in float64.
+# Maximum number of scores in memory at once on a CPU: 4 MiB in float64.
 SCORES_AT_ONCE = 2**19
 
 
@@ -26,7 +26,7 @@ def pieces(view: View, direction: int) -> Iterator[Tensor]:
     """Yield the places of a few queries of one block at a time, with at most `SCORES_AT_ONCE` scores."""
     own, other = (view.rows, view.columns)[:: 1 - 2 * direction]
     for k in range(view.blocks):
-        size = max(1, SCORES_AT_ONCE // max(1, int(other[k + 1] - other[k])))
+        size = max(1, devices.at_once(SCORES_AT_ONCE, view.device) // max(1, int(other[k + 1] - other[k])))
         yield from torch.arange(own[k], own[k + 1], device=view.device).split(size) if own[k] < own[k + 1] else ()
 
 
@@ -53,10 +53,11 @@ def dense_rows(view: View, direction: int, places: Tensor, *, embeddings: bool =
         positive = positive & (other.order[place.clamp(max=len(other) - 1)] != side.order[places, None])
     score, wanted = torch.zeros(inside.shape, dtype=torch.float64, device=places.device), inside
     beside: dict[str, Any] = {"query_norm": side.norm[places]}
-    if bool((block == block[0]).all()):  # a matrix product, which leaves out the non-negatives
-        wanted, begin = positive, int(first[0])
-        for mine, columns, some in view.exact_rows(direction, places):
-            score[mine, columns.start - begin : columns.stop - begin] = some
+    pairwise = view.compiled or devices.ahead(view.device)  # is faster for a few queries of many blocks
+    if not pairwise or bool((block == block[0]).all()):
+        wanted = positive
+        for mine, columns, negative_scores in view.exact_rows(direction, places):
+            score[mine, columns] = negative_scores
         score.masked_fill_(own, 0)
     if embeddings:
         part = view.embeddings if direction == 0 else view.embeddings.flip()
@@ -85,7 +86,7 @@ def _statistics(pairs: Pairs, loss, eps: float, equal: float) -> dict[str, Tenso
 def again(view: View, direction: int, result: dict, places: Tensor, loss, eps: float, nats: float) -> None:
     """Reweigh queries of any blocks from all of their scores in float64, and replace their statistics."""
     width = int(np.diff((view.rows, view.columns)[1 - direction]).max())
-    for some in places.split(max(1, SCORES_AT_ONCE // width)) if len(places) else ():
+    for some in places.split(max(1, devices.at_once(SCORES_AT_ONCE, view.device) // width)) if len(places) else ():
         pairs = dense_rows(view, direction, some)
         found = _statistics(pairs, loss, eps, bounds.equal(view.exactness, nats, pairs.scores.shape[1]))
         for name in result.keys() & found.keys():

@@ -12,7 +12,7 @@ import math
 import torch
 from torch import Tensor
 
-from cocos.engine import bounds
+from cocos.engine import bounds, plain
 from cocos.engine.readers.softmax import SoftmaxReader
 from cocos.engine.sums import FLOAT32_ADDITIONS, LOG2E, ExponentialSums, Sums
 from cocos.engine.tiles import Tile
@@ -49,28 +49,20 @@ class SigmoidSums(ExponentialSums):
         exponent = (top * self.scale + self.shift).ceil()
         return torch.where(exponent < FAR, exponent, 0)
 
-    def _sigmoids(self, tile: Tile, k: int, reference: Tensor) -> tuple[Tensor, Tensor]:
-        """Binary logarithms of the sigmoids of a tile, relative to the references of a direction, and their powers."""
-        shape = (len(tile.scores), 1, -1) if k else (len(tile.scores), -1, 1)
-        logarithm = torch.nn.functional.logsigmoid((tile.scores * self.nats).add_(self.bias))
-        log2 = logarithm.mul_(LOG2E).sub_(reference.view(shape)).clamp_(min=SMALLEST_EXPONENT)
+    def _powers(self, scores: Tensor, nats: float, reference: Tensor) -> tuple[Tensor, Tensor]:
+        """Binary logarithms of the sigmoids of scores, relative to the references, and their powers."""
+        logarithm = torch.nn.functional.logsigmoid((scores * nats).add_(self.bias))
+        log2 = logarithm.mul_(LOG2E).sub_(reference).clamp_(min=SMALLEST_EXPONENT)
         return log2, log2.exp2()
 
     def add(self, tile: Tile, reference: list[Tensor], total: list[Tensor]) -> None:
         """Add a tile to the sums of its lines."""
-        for k, values in enumerate(total):
-            log2, power = self._sigmoids(tile, k, reference[k])
-            for value, term in zip(values, (power, log2.mul_(power), power.square()), strict=True):
-                value.add_(term.sum(dim=2 - k, dtype=torch.float64).flatten())
+        plain.sums(tile.scores, self.nats, reference, total, apart=True, powers=self._powers)
 
     def count(self, tile: Tile, reference: list[Tensor], ends: list[Tensor], number: list[Tensor], mass: list[Tensor]):
         """Count the scores of a tile above the ends of its lines."""
-        super().count(tile, reference, ends, number, [torch.zeros_like(values) for values in mass])
-        for k, values in enumerate(mass):
-            shape = (len(tile.scores), 1, -1) if k else (len(tile.scores), -1, 1)
-            _, power = self._sigmoids(tile, k, reference[k])
-            above = power.mul_(tile.scores > ends[k][0].reshape(shape))
-            values.add_(above.sum(dim=2 - k, dtype=torch.float64).flatten())
+        limits = reference, ends, number, mass
+        plain.shares(tile.scores, self.nats, *limits, apart=True, powers=self._powers)
 
     def ends(self, share: Tensor, log2: Tensor, error: Tensor) -> Tensor:
         """Scores above which a sigmoid is certainly, or perhaps, above eps, or above eps of the sum; (4, n)."""

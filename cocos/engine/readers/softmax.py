@@ -9,6 +9,7 @@ remain uncertain because of the sum's rounding are recomputed from float64 rows.
 import functools
 import math
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -133,11 +134,11 @@ def with_pooled_negative(view: View, k: int, a: int, b: int, whole: Tensor) -> P
     """Pair the positives of some queries with one last column that stands for all negatives; columns are contiguous."""
     query, _, score = view.scored(k, a, b)
     count, there, norm = view.counted(k)[a:b], whole > -torch.inf, view.sides[k].norm[a:b]
-    whole = torch.where(there, whole, 0)
-    if len(query) == b - a and bool((count == 1).all()):
+    whole, numbers = torch.where(there, whole, 0), np.diff(view.positive_edges(k)[a : b + 1])  # of the host: no waiting
+    if (numbers == 1).all():
         return _Couples(score, whole, there, norm)
     slot = torch.arange(len(query), device=score.device) - (count.cumsum(0) - count)[query]
-    slots = score.new_zeros(int(count.max()), b - a)
+    slots = score.new_zeros(int(numbers.max()), b - a)
     filled = torch.zeros_like(slots, dtype=torch.bool)
     slots[slot, query], filled[slot, query] = score, True
     there = there[None]
