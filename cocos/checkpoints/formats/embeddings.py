@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path, PureWindowsPath
 from typing import Any
@@ -114,15 +114,23 @@ def load(file: File, data=None) -> Checkpoint:
         arrays["labels"] = torch.zeros(len(arrays["embeddings"]), dtype=torch.int64)
     if "directions" in file.metadata:
         arrays["directions"] = file.metadata["directions"]
-    if any(name.lower().startswith(IMAGES) for name in renamed):
-        arrays = {"directions": "i2t,t2i"} | arrays | merge_copies(arrays)
     notes = [f"{path}: {old} is read as {name}" for old, name in renamed.items() if old != name]
     unused = [old for old, name in names.items() if name not in accepted and not recorded.is_parameter(old)]
     notes += [f"{path}: not used: {', '.join(unused[:8])}"] if unused else []
-    if labelled and "proxies" not in arrays:
+    return open_arrays(file, "embeddings", arrays, renamed, notes)
+
+
+def open_arrays(
+    file: File, format_name: str, arrays: dict[str, Any], names: Iterable[str], notes: Iterable[str] = ()
+) -> Checkpoint:
+    """Return a checkpoint of arrays; `names` are other names in the file."""
+    path, notes = file.path, list(notes)
+    if any(name.lower().startswith(IMAGES) for name in names):
+        arrays = {"directions": "i2t,t2i"} | arrays | merge_copies(arrays)
+    if "labels" in arrays and "proxies" not in arrays:
         arrays["labels"], noise_notes = separate_noise(path, arrays["labels"])
         notes += noise_notes
-    if not labelled and "query_group" not in arrays:
+    if "query" in arrays and "query_group" not in arrays:
         notes.append(f"{path} has no groups: row i of the queries matches row i of the candidates")
     provenance, settings = read_provenance(arrays.pop("provenance", None))
     embeddings = build_embeddings(path, arrays, tuple(map(str, provenance.get("notes") or ())))
@@ -133,7 +141,7 @@ def load(file: File, data=None) -> Checkpoint:
     options = {"settings": settings, "notes": (*notes, *settings.notes)}
     if embeddings.names or embeddings.pictures:
         options["rows"] = lambda: annotated_rows(embeddings)
-    return Checkpoint(path, file.sha256, "embeddings", contents, lambda *_: embeddings, **options)
+    return Checkpoint(path, file.sha256, format_name, contents, lambda *_: embeddings, **options)
 
 
 def build_embeddings(path: Path, arrays: dict[str, Any], notes: tuple[str, ...] = ()) -> Embeddings:

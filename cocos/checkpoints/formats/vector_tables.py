@@ -10,11 +10,12 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from cocos.base.errors import InputError
 from cocos.checkpoints.checkpoint import Checkpoint
 from cocos.checkpoints.files import File
-from cocos.checkpoints.formats.embeddings import CLASSES, IMAGES, VECTOR_SUFFIX, build_embeddings, role, separate_noise
+from cocos.checkpoints.formats.embeddings import CLASSES, VECTOR_SUFFIX, open_arrays, role
 from cocos.data import tables
 
 LABELS = (*CLASSES, "group", "identity", "category")
@@ -30,15 +31,7 @@ def sniff(file: File) -> bool:
 def load(file: File, data=None) -> Checkpoint:
     """Read the vectors of a table, as two sides or as a labelled set."""
     columns = vector_columns(file.path)
-    arrays = read_table(file.path, columns)
-    values = {name: torch.as_tensor(array) if array.dtype.kind in "fiu" else array for name, array in arrays.items()}
-    notes: list[str] = []
-    if "embeddings" in values:
-        values["labels"], notes = separate_noise(file.path, values["labels"])
-    elif any(name.lower().startswith(IMAGES) for name in columns):
-        values["directions"] = "i2t,t2i"
-    embeddings = build_embeddings(file.path, values)
-    return Checkpoint(file.path, file.sha256, "vector_tables", arrays, lambda *_: embeddings, notes=tuple(notes))
+    return open_arrays(file, "vector_tables", read_table(file.path, columns), columns)
 
 
 def as_vector(cells: Sequence[Any]) -> np.ndarray | None:
@@ -71,23 +64,23 @@ def vector_columns(path: Path) -> dict[str, list[str]]:
     return {name: columns[name] for name, cells in first_rows.items() if as_vector(cells) is not None}
 
 
-def read_table(path: Path, columns: dict[str, list[str]]) -> dict[str, np.ndarray]:
+def read_table(path: Path, columns: dict[str, list[str]]) -> dict[str, Any]:
     """Read the arrays of a table: two sides, or embeddings and labels."""
     table = tables.read(path)
 
-    def read_vectors(names: list[str]) -> np.ndarray:
+    def read_vectors(names: list[str]) -> Tensor:
         rows = list(map(as_vector, zip(*map(table.column, names), strict=True)))
         for number, row in enumerate(rows):
             if row is None or len(row) != len(rows[0]):
                 raise InputError(f"{path}, {table.line(number)}: {names[0]} is not a vector as in the first row")
-        return np.stack(rows).astype(np.float32)
+        return torch.from_numpy(np.stack(rows)).float()
 
-    def read_labels(name: str) -> np.ndarray:
+    def read_labels(name: str) -> Tensor | list[str]:
         labels = table.column(name)
         try:
-            return np.array(list(map(int, labels)))
+            return torch.tensor(list(map(int, labels)))
         except (TypeError, ValueError):
-            return np.array(list(map(str, labels)))
+            return list(map(str, labels))
 
     by_name = {name.lower(): name for name in table.names}
     label = next((by_name[name] for name in LABELS if name in by_name), None)
