@@ -15,7 +15,6 @@ from torch.nn.functional import normalize
 
 from cocos import data as training_data
 from cocos import losses
-from cocos.base.errors import InputError
 from cocos.checkpoints.checkpoint import Checkpoint
 from cocos.checkpoints.files import File, plain
 from cocos.checkpoints.formats.networks import fill
@@ -86,8 +85,6 @@ def load(file: File, data: Any = None) -> Checkpoint:
     """Read a checkpoint with its built-in loss and its data, both given by name."""
     record = plain(file.record["cocos"])
     encoder, loss, parameters = record["encoder"], record["loss"]["name"], record["loss"]["parameters"]
-    if encoder["name"] != "small_towers":
-        raise InputError(f"{file.path}: encoder {encoder['name']!r}, expected small_towers")
     losses.load(losses.find_file(loss), parameters)
     if data is None:
         training = training_data.source(record["data"]["name"], **record["data"]["arguments"])

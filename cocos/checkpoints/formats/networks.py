@@ -5,7 +5,6 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from cocos.base.errors import InputError
 from cocos.checkpoints.files import state_dicts
 
 State = Mapping[str, Tensor]
@@ -23,22 +22,8 @@ def part(state: State, name: str) -> dict[str, Tensor]:
 
 
 def fill(model: nn.Module, state: State) -> nn.Module:
-    """Load all tensors in float32 and freeze the model.
-
-    The counters of batch normalisation may be absent, as before PyTorch 0.4.1.
-
-    Raises:
-        InputError: names or shapes differ.
-    """
-    state = {key: value.float() if value.is_floating_point() else value for key, value in state.items()}
-    try:
-        missing, unexpected = model.load_state_dict(state, strict=False)
-    except RuntimeError as error:
-        raise InputError(f"weights do not fit {type(model).__name__}: {str(error).splitlines()[-1].strip()}") from None
-    missing = [key for key in missing if not key.endswith("num_batches_tracked")]
-    if missing or unexpected:
-        problem = f"missing {missing[:4]}, not in the model {unexpected[:4]}"
-        raise InputError(f"weights do not fit {type(model).__name__}: {problem}")
+    """Load all tensors in float32 and freeze the model; the counters of batch normalisation may be absent."""
+    model.load_state_dict({key: value.float() if value.is_floating_point() else value for key, value in state.items()})
     return model.eval().requires_grad_(False)
 
 
