@@ -25,7 +25,9 @@ def inspect(path: Path | str, data: Path | str | None = None) -> dict:
     with tables.readable(file.path):
         module = formats.find(file)
         if module is None and file.kind in DATA_KINDS and (kind := training_data.sniff(file.path)):
-            document = describe_data(file, kind)
+            command = f"cocos encode {shlex.quote(str(path))} --model MODEL --out embeddings.npz"
+            document = {"format": kind, "splits": list(training_data.find(file.path).splits)}
+            document |= {"contents": {}, "notes": [], "next": command}
         elif module is None and file.kind == "folder":
             document = describe_run(file)
         else:
@@ -97,10 +99,3 @@ def describe_run(folder: File) -> dict:
     readable = [entry["name"] for entry in checkpoints if entry["format"]] or [checkpoints[-1]["name"]]
     command = f"cocos inspect {shlex.quote(str(folder.path / readable[-1]))}"
     return {"format": "run", "checkpoints": checkpoints, "notes": [], "next": command}
-
-
-def describe_data(file: File, kind: str) -> dict:
-    """Describe training data: their kind, their splits and the command that encodes them."""
-    splits = list(training_data.find(file.path).splits)
-    command = f"cocos encode {shlex.quote(str(file.path))} --model MODEL --out embeddings.npz"
-    return {"format": kind, "splits": splits, "contents": {}, "notes": [], "next": command}
