@@ -105,10 +105,11 @@ def load(file: File, data=None) -> Checkpoint:
     names = {str(name): renamed.get(name, str(name)) for name in file.arrays}
     labelled = "embeddings" in names.values()
     accepted = FURTHER | (LABELLED if labelled else TWO_SIDED)
-    for name in ("embeddings", "labels")[: 2 if has_queries else 1] if labelled else ("query", "candidate"):
-        if name not in names.values():
-            expected = "query, candidate, query_group, candidate_group; or embeddings, labels, proxies, proxy_labels"
-            raise InputError(f"{path} has no array {name!r} (it has {', '.join(list(names)[:8])}), expected {expected}")
+    required = ("embeddings", "labels") if labelled else ("query", "candidate")
+    if has_queries and (missing := [name for name in required if name not in names.values()]):
+        listed = ", ".join(list(names)[:8])
+        expected = "query, candidate, query_group, candidate_group; or embeddings, labels, proxies, proxy_labels"
+        raise InputError(f"{path} has no array {missing[0]!r} (it has {listed}), expected {expected}")
     arrays = read_arrays(file, {old: name for old, name in names.items() if name in accepted})
     if not has_queries:
         arrays["labels"] = torch.zeros(len(arrays["embeddings"]), dtype=torch.int64)
@@ -125,7 +126,7 @@ def open_arrays(
 ) -> Checkpoint:
     """Return a checkpoint of arrays; `names` are other names in the file."""
     path, notes = file.path, list(notes)
-    if any(name.lower().startswith(IMAGES) for name in names):
+    if "query" in arrays and any(name.lower().startswith(IMAGES) for name in names):
         arrays = {"directions": "i2t,t2i"} | arrays | merge_copies(arrays)
     if "labels" in arrays and "proxies" not in arrays:
         arrays["labels"], noise_notes = separate_noise(path, arrays["labels"])
