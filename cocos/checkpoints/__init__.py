@@ -1,19 +1,24 @@
 """Frozen checkpoints and files of embeddings: open or inspect them. No code in a file is executed."""
 
 import logging
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from torch import nn
+
 from cocos import data as training_data
+from cocos.base import user_code
 from cocos.base.errors import InputError
-from cocos.checkpoints import formats, user_model
+from cocos.checkpoints import encoding, formats, recorded
 from cocos.checkpoints.checkpoint import EXAMPLE, EXAMPLE_FILE, Checkpoint
 from cocos.checkpoints.files import DATA_KINDS, File, describe, plain
+from cocos.checkpoints.formats import class_vectors
 from cocos.checkpoints.inspection import inspect
 from cocos.data import tables
 
-__all__ = ["EXAMPLE", "EXAMPLE_FILE", "Checkpoint", "File", "inspect", "open"]
+__all__ = ["EXAMPLE", "EXAMPLE_FILE", "Checkpoint", "inspect", "open"]
 
 logger = logging.getLogger(__name__)
 
@@ -41,10 +46,10 @@ def open(path, data=None, model=None) -> Checkpoint:
     is_data = isinstance(data, training_data.Source) and data.path == path
     if model is None:
         checkpoint = open_format(EXAMPLE_FILE if path == EXAMPLE else path, data)
-    elif user_model.is_code(model):
+    elif is_code(model):
         is_data = is_data or (data is None and training_data.sniff(path) is not None)
         training = find_data(path if is_data and data is None else data)
-        checkpoint = user_model.open(path, model, training, is_data=is_data)
+        checkpoint = open_with_code(path, model, training, is_data=is_data)
     else:
         if Path(model).suffix == ".py" or not Path(model).exists():
             raise InputError(f"model {str(model)!r}: expected file.py:function, or a checkpoint that exists")
@@ -92,3 +97,41 @@ def open_format(path: Path, data: Any) -> Checkpoint:
     if checkpoint.training is None or data_path is not data:
         checkpoint = replace(checkpoint, training=find_data(data))
     return checkpoint
+
+
+def is_code(model: Any) -> bool:
+    """Return whether `model` is code or names code; otherwise it is the path of a checkpoint."""
+    if isinstance(model, str):
+        return ":" in model and not Path(model).exists()
+    return callable(model) or isinstance(model, Mapping)
+
+
+def open_with_code(path: Path, model: Any, training: training_data.Source | None, *, is_data: bool) -> Checkpoint:
+    """Open a checkpoint with the user's `build(content)`, or training data with an encoder or `build()`.
+
+    The content of a folder is its path.
+    """
+    name = f"model {model if isinstance(model, str) else getattr(model, '__name__', type(model).__name__)!r}"
+    user_object = user_code.load(model, "model") if isinstance(model, str) else model
+    checkpoint = Checkpoint(path, "", "own", {"model": str(model)}, training=training)
+    content = None
+    if not is_data:
+        file = File(path)
+        content = path if file.kind == "folder" else file.content
+        if content is None:
+            raise InputError(f"{path}: a {file.kind} file has no tensors for --model; expected torch or safetensors")
+        settings, vectors = recorded.read_file(file), class_vectors.find(file)
+        checkpoint = replace(checkpoint, sha256=file.sha256, settings=settings, notes=settings.notes)
+        if vectors is not None and vectors.in_loss:
+            checkpoint = replace(checkpoint, proxies=vectors.vectors, proxy_labels=vectors.labels)
+
+    def encoder() -> nn.Module:
+        code = getattr(user_object, "__code__", None)
+        arguments = () if is_data and code and not code.co_argcount else (content,)
+        if isinstance(user_object, nn.Module) or (is_data and arguments):
+            return encoding.user_encoder(user_object, name)
+        with user_code.reported(name):
+            built = user_object(*arguments)
+        return encoding.user_encoder(built, name)
+
+    return replace(checkpoint, encoder=encoder)

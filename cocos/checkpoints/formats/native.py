@@ -86,10 +86,8 @@ def load(file: File, data: Any = None) -> Checkpoint:
     record = plain(file.record["cocos"])
     encoder, loss, parameters = record["encoder"], record["loss"]["name"], record["loss"]["parameters"]
     losses.load(losses.find_file(loss), parameters)
-    if data is None:
-        training = training_data.source(record["data"]["name"], **record["data"]["arguments"])
-    else:
-        training = training_data.find(data)
+    source = record["data"]
+    training = training_data.source(source["name"], **source["arguments"]) if data is None else None
     options = {"settings": Recorded(loss, {loss: parameters}), "training": training}
     options["encoder"] = lambda: fill(SmallTowers(**encoder["arguments"]), file.record["state"])
     return Checkpoint(file.path, file.sha256, "native", record, **options)

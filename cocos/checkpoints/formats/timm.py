@@ -23,10 +23,10 @@ def sniff(file: File) -> bool:
 def load(file: File, data: Any = None) -> Checkpoint:
     """Read a folder; the embeddings are the input of the classifier."""
     names, config = check_folder(file), file.json("config.json")
-    weights = {key: tensor for name in names for key, tensor in file.file(name).content.items()}
     settings = config.get("pretrained_cfg") or {}
-    classifier = str(settings.get("classifier", "fc"))
-    state = {key: value for key, value in weights.items() if not key.startswith(f"{classifier}.")}
+    classifier = f"{settings.get('classifier', 'fc')}."
+    weights = {key: tensor for name in names for key, tensor in file.file(name).content.items()}
+    state = {key: tensor for key, tensor in weights.items() if not key.startswith(classifier)}
     name = str(config["architecture"]).partition(".")[0]  # the rest names the weights
     _, height, width = settings.get("input_size", (3, 224, 224))
     images = {"resize": int(height / settings.get("crop_pct", CROP_SHARE)), "crop": (height, width)}
