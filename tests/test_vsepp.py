@@ -359,8 +359,8 @@ PICKLE = "f30k_precomp_vocab.pkl"
 TROUBLES = {
     "no folder": (lambda f: f.rename(f.with_name("moved")), "file not found"),
     "no vocabulary": (lambda f: (f / PICKLE).unlink(), "f30k_precomp_vocab.pkl or f30k_precomp_vocab.json, is not in"),
-    "another width": (_features(np.ones((6, 4), "float32")), f"expected (n, {FEATURES})"),
-    "regions": (_features(np.ones((6, 3, FEATURES), "float32")), f"expected (n, {FEATURES})"),
+    "another width": (_features(np.ones((6, 4), "float32")), "cannot be multiplied"),
+    "regions": (_features(np.ones((6, 3, FEATURES), "float32")), "expected floats (6, D)"),
     "fewer words": (_rewrite(PICKLE, pickled({w: i for w, i in VOCABULARY.items() if i < 20})), "20 words"),
     "an id too large": (_rewrite(PICKLE, pickled(VOCABULARY | {"!": 99})), "ids 0 to 2"),
     "no unk": (_rewrite(PICKLE, pickled({f"w{i}": i for i in range(len(WORDS))})), "<pad> <start> <end> <unk>"),

@@ -61,20 +61,13 @@ class GRUText(nn.Module):
 class FeatureTower(nn.Module):
     """VSE++ on precomputed features: one linear layer."""
 
-    kind, items_at_once, axes = "features", 512, 2
+    kind, items_at_once = "features", 512
+    prepare: Any = staticmethod(torch.as_tensor)
 
     def __init__(self, state: State):
         super().__init__()
         width, features = state["fc.weight"].shape
         self.fc = nn.Linear(features, width)
-
-    def prepare(self, features: Any) -> Tensor:
-        """Check features, (N, F), or (N, regions, F) of VSRN."""
-        features, width = torch.as_tensor(features), self.fc.in_features
-        if features.ndim != self.axes or features.shape[-1] != width:
-            expected = f"(n, {'regions, ' * (self.axes == 3)}{width})"
-            raise InputError(f"image features {tuple(features.shape)}, expected {expected}")
-        return features
 
     def forward(self, features: Tensor) -> Tensor:
         """Encode features, (N, F), to (N, D)."""
@@ -120,8 +113,6 @@ class RegionTower(FeatureTower):
 
     The code for Flickr30k ends with batch normalisation and does not normalise the regions before the graph layers.
     """
-
-    axes = 3
 
     def __init__(self, state: State, flickr: bool):
         super().__init__(state)
