@@ -233,7 +233,7 @@ def test_a_question_of_all_rows_says_their_size_and_refuses_what_does_not_fit(tm
     measures.evaluate(cocos.open(folder))
     assert f"{folder}: all rows are read" in caplog.text
     monkeypatch.setattr("cocos.base.machine.memory", lambda: 4 * ROWS * WIDTH)
-    for command, said in ((["evaluate"], "all rows take"), (["whatif", "--batches", "9"], "rows of 9 batches")):
+    for command, said in ((["evaluate"], "do not fit in memory"), (["whatif", "--batches", "9"], "rows of 9 batches")):
         done = CliRunner().invoke(app, [*command, str(folder)])
         assert (done.exit_code, done.stdout) == (2, "")
         assert said in done.stderr and "0.0" in done.stderr and done.stderr.count("\n") == 1

@@ -173,9 +173,8 @@ def load(file: File, data=None) -> Checkpoint:
     def embed(*_: Any) -> Embeddings:
         size = sum(math.prod(side.shape) * max(4, side.dtype.itemsize) for side in rows.values())  # float32 at least
         advice = "--batches N reads the rows of these batches only, and evaluate --queries N one section at a time"
-        if (memory := machine.memory()) is not None and size > memory:
-            sizes = f"{size / 2**30:.1f} GiB of memory, available {memory / 2**30:.1f}"
-            raise InputError(f"{path}: all rows take {sizes}; {advice}")
+        if size > (machine.memory() or math.inf):
+            raise InputError(f"{path}: all rows do not fit in memory, {size / 2**30:.1f} GiB; {advice}")
         if is_large:
             logger.warning("note: %s: all rows are read, %.1f GiB; %s", path, size / 2**30, advice)
         values = {name: side.read_all() for name, side in rows.items()} | read_values()
