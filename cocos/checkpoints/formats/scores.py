@@ -5,9 +5,7 @@ Its judgements are next to it or given as `--data`: TREC's `query 0 candidate gr
 one of its `qrels` files.
 """
 
-import zlib
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
@@ -44,15 +42,14 @@ def sniff(file: File) -> bool:
 
 def is_run(file: File) -> bool:
     """Return whether the first line of a text is one of a TREC run."""
-    fields = first_fields(file.path) if file.kind in TEXT_KINDS else []
+    fields = first_fields(file.path) if file.kind == "text" else []
     return len(fields) == len(RUN) and fields[1].upper() == "Q0"
 
 
 def first_fields(path: Path) -> list[str]:
-    """Return the fields of the first line of a text, which may be gzipped; empty if it cannot be unpacked."""
-    with suppress(OSError, EOFError, zlib.error):
-        return tables.read_bytes(path, 2**16).partition(b"\n")[0].decode("utf-8-sig", "replace").split()
-    return []
+    """Return the fields of the first line of a text."""
+    with open(path, encoding="utf-8-sig", errors="replace") as stream:
+        return stream.readline(2**16).split()
 
 
 def load(file: File, data=None) -> Checkpoint:
