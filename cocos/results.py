@@ -5,7 +5,6 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import torch
 import xarray as xr
@@ -61,8 +60,9 @@ def direction(name: str | None, directions: Sequence[str]) -> str:
 
 
 def sides(data: xr.Dataset) -> dict[str, xr.Dataset]:
-    """Return the selection of a Dataset along each direction."""
-    return {str(name): data.sel(direction=name) for name in data["direction"].values}
+    """Return the selection of a Dataset along each direction; empty without directions."""
+    names = map(str, data["direction"].values if "direction" in data.dims else ())
+    return {name: data.sel(direction=name) for name in names}
 
 
 def lines(attrs: Mapping, name: str = "notes") -> list[str]:
@@ -140,32 +140,21 @@ def open(path: Path) -> xr.Dataset | dict[str, xr.Dataset]:
     if path.suffix == ".jsonl":
         from cocos.monitor import records  # imports results
 
-        data = records.dataset(records.read(path))
-        check_attributes(path, data.attrs)
-        return data
+        return records.dataset(records.read(path))
     content = io.BytesIO(path.read_bytes())
     try:
         refuse_links(path, content)
         tree = xr.load_datatree(content, engine="h5netcdf", decode_times=False)
         root, *datasets = (node.to_dataset().drop_encoding() for node in (tree, *tree.children.values()))
+        for text in (data.attrs.get(name, "{}") for data in (root, *datasets) for name in JSON_ATTRIBUTES):
+            json.loads(text)
         labels = json.loads(root.attrs["labels"]) if datasets else ()
+        return dict(zip(labels, datasets, strict=True)) or root
     except UnsafeFile:
         raise
-    except Exception as error:  # h5py and xarray raise many types for damaged files
+    except Exception as error:  # h5py, xarray and json raise many types for damaged files
         reason = str(error).partition("\n")[0][:120] or type(error).__name__
         raise InputError(f"{path} is no result of cocos, or a damaged one ({reason}); write it again") from error
-    for data in (root, *datasets):
-        check_attributes(path, data.attrs)
-    return dict(zip(labels, datasets, strict=True)) or root
-
-
-def check_attributes(path: Path, attrs: Mapping[str, Any]) -> None:
-    """Refuse attributes of an untrusted file that are not what cocos writes."""
-    for name in JSON_ATTRIBUTES:
-        try:
-            json.loads(attrs.get(name, "{}"))
-        except (TypeError, ValueError, RecursionError):
-            raise InputError(f"{path} is no result of cocos, or a damaged one: {name} is not valid JSON") from None
 
 
 def refuse_links(path: Path, content: io.BytesIO) -> None:

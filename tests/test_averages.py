@@ -13,7 +13,7 @@ from cocos.counting import averages
 from cocos.counting.averages import of_records
 from cocos.embeddings.sampling import Batch
 from cocos.reports import table
-from cocos.reports.count import latex
+from cocos.reports.layouts import latex
 
 OF_QUERIES = {
     "contributing_mean": ("contributing", "contributing"),

@@ -1,6 +1,5 @@
 """Results are untrusted files: none makes cocos read another file."""
 
-import json
 import shutil
 from pathlib import Path
 
@@ -126,17 +125,8 @@ def test_broken_json_attribute_is_refused(copied, name, value):
     path = copied("run.nc")
     with h5py.File(path, "a") as file:
         file.attrs[name] = value
-    with pytest.raises(InputError, match=f"damaged one: {name} is not valid JSON"):
+    with pytest.raises(InputError, match="damaged one"):
         results.open(path)
-
-
-def test_header_of_store_is_checked_alike(tmp_path):
-    header = {"cocos": "0.1.0", "loss": "ntxent", "loss_parameters": DEEP, "eps": 0.01}
-    path = tmp_path / "a.jsonl"
-    path.write_text(json.dumps(header) + "\n" + '{"step": 1}\n')
-    for call in (results.open, measures.run):
-        with pytest.raises(InputError, match="loss_parameters is not valid JSON"):
-            call(path)
 
 
 def test_a_result_is_no_other_kind_of_file(tmp_path, made):

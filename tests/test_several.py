@@ -13,7 +13,7 @@ from cocos import Embeddings, losses, measures, reports, results
 from cocos.base.errors import InputError
 from cocos.cli import app
 from cocos.reports import table
-from cocos.reports.count import latex
+from cocos.reports.layouts import latex
 
 COSINES = ("ntxent", "triplet", "triplet_sh", "smoothap", "ce_softmax")
 # Losses that are visited and held, of four metrics, trained on pairs and on groups, coupled and not.

@@ -51,5 +51,5 @@ def count(
     for single, origin in zip(dataset.values() if len(losses) > 1 else [dataset], origins, strict=True):
         single.attrs["loss_origin"] = origin  # for the table
     if out is not None and out.suffix == ".tex":
-        writing.write(out, cocos.reports.count.latex(dataset, file.name).encode() + b"\n")
+        writing.write(out, cocos.reports.layouts.latex(dataset, file.name).encode() + b"\n")
     output.show(context, dataset)

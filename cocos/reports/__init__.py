@@ -5,18 +5,11 @@ from typing import Any
 
 import xarray as xr
 
-from cocos.base.errors import InputError
-from cocos.reports import cards, count, layouts
+from cocos.reports import cards, layouts
 from cocos.reports.documents import document
 from cocos.reports.tables import Table, generic
 
 __all__ = ["cards", "document", "show", "table", "tables"]
-
-# Measures with a layout of their own.
-LAYOUTS = {
-    **{name: getattr(layouts, name) for name in ("audit", "diff", "evaluate", "replay", "run", "verify")},
-    **{"count": lambda data: [count.table(data)], "solve": count.solve},
-}
 
 
 def tables(name: str, dataset: xr.Dataset | Sequence[xr.Dataset], **options: Any) -> list[Table]:
@@ -24,7 +17,7 @@ def tables(name: str, dataset: xr.Dataset | Sequence[xr.Dataset], **options: Any
 
     `audit` takes the `texts` of both sides, row -> text.
     """
-    return LAYOUTS.get(name, generic)(dataset, **options)
+    return layouts.LAYOUTS.get(name, generic)(dataset, **options)
 
 
 def table(name: str, dataset: xr.Dataset | Sequence[xr.Dataset], **options: Any) -> Table:
@@ -40,6 +33,4 @@ def show(dataset: xr.Dataset | dict[str, xr.Dataset], **options: Any) -> None:
         >>> cocos.show(cocos.measures.count(embeddings, "ntxent"))  # doctest: +SKIP
     """
     first = next(iter(dataset.values())) if isinstance(dataset, dict) else dataset
-    if "measure" not in first.attrs:
-        raise InputError("show: a Dataset without attrs['measure'], expected the result of a measure")
     print("\n\n".join(map(str, tables(first.attrs["measure"], dataset, **options))))

@@ -5,7 +5,8 @@ from collections.abc import Iterator
 from cocos import losses
 from cocos.base import docstrings
 from cocos.losses.equivalences import equal_losses
-from cocos.reports.tables import Step, Table, parameter_values
+from cocos.reports.documents import parameter_values
+from cocos.reports.tables import Step, Table
 
 # Largest number of lines for a list, such as the tensors of a file.
 MOST_LINES = 24

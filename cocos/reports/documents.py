@@ -5,7 +5,7 @@ A measure with published keys has a function here; all other documents are gener
 
 import json
 import warnings
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -19,9 +19,7 @@ from cocos.measures.run import axis, episodes
 # Axes with many values, which are summarised by their mean and percentiles.
 ITEMS = ("batch", "query", "proxy")
 QUANTILES = {"p5": 0.05, "p50": 0.5, "p95": 0.95}
-# Values of an axis up to which all are listed, and longer axes that are listed whole, by their measure.
-SHORT_AXIS = 12
-LISTED_AXES = {"contributors": "candidate", "diff": "metric", "dtp": "step", "retrievals": "query"}
+SHORT_AXIS = 12  # values of an axis; a variable along two longer axes is a matrix
 # Variables that are nested by coordinates first: key of the document, and axes.
 NESTED = {"same_gradient": ("kinds", "end", "kind"), "temperature": ("batch_sizes", "batch_size")}
 # Attributes that are options of a measure, and those that are in documents in another form, or only in tables.
@@ -44,22 +42,21 @@ def generic(data: xr.Dataset) -> dict[str, Any]:
     """Return the header, the attributes with results, `directions`, and the variables without a direction.
 
     A variable over queries has its mean and its 5th, 50th and 95th percentile, one along an axis its values there,
-    nested by their coordinates; of a long axis, a few. Matrices and histograms are left to plots and files.
+    nested by their coordinates. Matrices and histograms are left to plots and files.
     """
-    content, single, values = header(data), data.attrs.get("direction"), results_of(data.attrs)
-    directions = {name: {} for name in data["direction"].values.tolist()} if "direction" in data.dims else {}
+    content, values, directions = header(data), results_of(data.attrs), {}
     key, *axes = NESTED.get(data.attrs["measure"], (None,))
     if inner := [name for name in data if axes and data[name].dims == tuple(axes)]:
         values[key], data = entries(data, inner, *axes), data.drop_vars(inner)
     for name in (name for name in data.data_vars if name not in content):
-        if (shown := thinned(data, name)) is None:
-            continue
-        if "direction" not in shown.dims:
+        if (shown := summarised(data, name)) is not None and "direction" not in shown.dims:
             values[name] = nested(shown)
-            continue
-        for side, entry in directions.items():
-            entry[name] = nested(shown.sel(direction=side, drop=True))
-    return content | {"directions": {single: values}} if single else content | values | {"directions": directions}
+        elif shown is not None:
+            for side, numbers in nested(shown.transpose("direction", ...)).items():
+                directions.setdefault(side, {})[name] = numbers
+    if side := data.attrs.get("direction"):
+        return content | {"directions": {side: values}}
+    return content | values | {"directions": directions}
 
 
 def results_of(attrs: dict) -> dict[str, Any]:
@@ -86,36 +83,33 @@ def loss_entry(attrs: dict) -> dict[str, Any]:
     return {"name": attrs["loss"], "parameters": json.loads(attrs["loss_parameters"])}
 
 
-def thinned(data: xr.Dataset, name: Hashable) -> xr.DataArray | None:
-    """Return a variable with its items summarised along `quantile`, and a few places of long axes; None: not shown."""
-    values, listed = data[name], LISTED_AXES.get(data.attrs["measure"])
+def parameter_values(parameters: Mapping[str, object]) -> list[str]:
+    """Write the parameters of a loss as values of `-p`; a list is written with commas."""
+    texts = {k: ",".join(map(str, v)) if isinstance(v, list | tuple) else v for k, v in parameters.items()}
+    return [f"{name}={text}" for name, text in texts.items()]
+
+
+def summarised(data: xr.Dataset, name: Hashable) -> xr.DataArray | None:
+    """Return a variable with its items summarised along `quantile`; None if it is left out."""
+    values = data[name]
     if "fold" in values.dims:
         folds = values.astype(np.float64)
         return xr.concat([folds.mean("fold"), folds.std("fold")], "quantile").assign_coords(quantile=["mean", "std"])
-    if listed == "query":
-        values = values.assign_coords(query=data["query_index"].values)
-    items = [axis for axis in values.dims if axis in ITEMS and axis != listed]
-    axes = [axis for axis in values.dims if axis not in {"direction", *items}]
-    long = [axis for axis in axes if values.sizes[axis] > SHORT_AXIS]
-    if any(axis not in values.coords for axis in long) or "bin" in axes or values.dtype.kind not in "fiubU":
+    items = [dim for dim in values.dims if dim in ITEMS]
+    if data.attrs["measure"] == "retrievals" and items:  # of a few queries, by their rows
+        values, items = values.assign_coords(query=data["query_index"].values), []
+    long = [dim for dim in values.dims if dim not in {"direction", *items} and values.sizes[dim] > SHORT_AXIS]
+    if values.dtype.kind not in "fiubU" or "bin" in values.dims or f"{name}_band" in data or len(long) > 1:
         return None
-    long = [axis for axis in long if axis != listed]
-    if f"{name}_band" in data or (items and (long or str(name).endswith(("_index", "_group")))):
+    if items and (long or str(name).endswith(("_index", "_group"))) or not set(long) <= set(values.coords):
         return None
-    if items:
-        values = values.astype(np.float64)
-        with warnings.catch_warnings():  # of quantities that no query has
-            warnings.simplefilter("ignore", RuntimeWarning)
-            bands = values.quantile(list(QUANTILES.values()), items).assign_coords(quantile=list(QUANTILES))
-        return xr.concat([values.mean(items).expand_dims(quantile=["mean"]), bands], "quantile")
-    places = {axis: evenly(values.sizes[axis]) for axis in long}
-    return values.isel({axis: row[[0, len(row) // 2, -1]] if len(long) > 1 else row for axis, row in places.items()})
-
-
-def evenly(size: int) -> np.ndarray:
-    """Return evenly spaced places of a long axis with its ends: as many as divide it evenly, and at most nine."""
-    even = [count for count in range(5, 10) if (size - 1) % (count - 1) == 0]
-    return np.linspace(0, size - 1, max(even, default=7)).round().astype(int)
+    if not items:
+        return values
+    values = values.astype(np.float64)
+    with warnings.catch_warnings():  # of quantities that no query has
+        warnings.simplefilter("ignore", RuntimeWarning)
+        bands = values.quantile(list(QUANTILES.values()), items).assign_coords(quantile=list(QUANTILES))
+    return xr.concat([values.mean(items).expand_dims(quantile=["mean"]), bands], "quantile")
 
 
 def coordinate(value: Any) -> str:
@@ -157,10 +151,9 @@ def landscape(data: xr.Dataset) -> dict[str, Any]:
 
 
 def count(data: xr.Dataset) -> dict[str, Any]:
-    """Return the counts of each direction.
+    """Return the counts of each direction, with means over all queries or, of sums and deviations, over full batches.
 
-    The mean of a quantity of a query is over all queries drawn; the mean of a quantity of a batch, and every standard
-    deviation, is over the full batches alone. In the convention `ecir2022` both are over batches.
+    In the convention `ecir2022` both are over all batches.
     """
     attrs, idle = data.attrs, data["idle"]
     full = averages.full_batches(data).sum() if attrs["convention"] == "standard" else data.sizes["batch"]
@@ -203,13 +196,10 @@ def audit(data: xr.Dataset) -> dict[str, Any]:
     for side, single in results.sides(data).items():
         replayed = entries(single, filters, "filter") if filters else {}
         directions[side] = {"rules": entries(single, rules, "rule"), "filters": replayed}
-    return header(data) | {
-        **{name: plain(attrs[name]) for name in ("neighbours", "known")},
-        "against": [name for name in attrs["against"].split(", ") if name],
-        "directions": directions,
-        "pairs": data.sizes["pair"],
-        "suspected": suspects(data),
-    }
+    content = header(data) | {name: plain(attrs[name]) for name in ("neighbours", "known")}
+    against = [name for name in attrs["against"].split(", ") if name]
+    pairs = {"pairs": data.sizes["pair"], "suspected": suspects(data)}
+    return content | {"against": against, "directions": directions} | pairs
 
 
 def suspects(data: xr.Dataset) -> list[dict[str, Any]]:
@@ -224,17 +214,17 @@ def run(data: xr.Dataset) -> dict[str, Any]:
     """Return the numbers at every step, the alarms of the detectors, and the checkpoints that were left out."""
     step = axis(data)
     numbers = data.drop_vars(step)  # lists, not nested by step
-    curves = {name: numbers[name].dims for name in numbers if numbers[name].dtype.kind in "fiu"}
-    by_direction = [name for name, dims in curves.items() if dims == (step, "direction")]
+    numbers = numbers[[name for name in numbers if numbers[name].dtype.kind in "fiu"]]
+    by_direction = [name for name in numbers if numbers[name].dims == (step, "direction")]
     return {
         **header(data),
-        "steps": [int(value) for value in data[step].values],
-        **({"files": [str(name) for name in data["file"].values]} if "file" in data else {}),
-        "values": {name: nested(numbers[name]) for name, dims in curves.items() if dims == (step,)},
+        "steps": data[step].values.tolist(),
+        **({"files": data["file"].values.tolist()} if "file" in data else {}),
+        "values": {name: nested(numbers[name]) for name in numbers if numbers[name].dims == (step,)},
         "directions": entries(numbers, by_direction, "direction"),
         "alarms": episodes(data),
         "watching": json.loads(data.attrs.get("watching", "{}")),
-        "left_out": json.loads(str(data.attrs.get("left_out", "[]"))),
+        "left_out": json.loads(data.attrs.get("left_out", "[]")),
     }
 
 

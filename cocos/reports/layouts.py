@@ -1,7 +1,7 @@
-"""Tables of the measures that have a layout of their own."""
+"""Tables of the measures that have a layout of their own, and counts in LaTeX."""
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,11 +10,13 @@ import xarray as xr
 from cocos import results
 from cocos.base import terminal
 from cocos.counting import averages, findings, shares
+from cocos.counting.statistics import BATCH_NUMBERS, BY_NAME, MARKED_PARTS, OF_SOURCES, Number
 from cocos.measures.run import AMONG_SAMPLES, axis, episodes, widest
 from cocos.monitor import detectors as shelf
 from cocos.monitor import records
 from cocos.reports import documents
-from cocos.reports.tables import Step, Table, from_variables, generic, head, next_steps, number, spread
+from cocos.reports.documents import parameter_values
+from cocos.reports.tables import Step, Table, batches, from_variables, generic, head, next_steps, number, spread
 
 # Variables in the tables of an audit, by rule and by filter.
 AUDIT_SHOWN = (
@@ -30,7 +32,115 @@ RUN_SHOWN = (
     *("contributing", "relative", "idle", "unpushed", "effective", *(f"push_{key}" for key in records.SOURCE_KEYS)),
     *("R@1", f"R@1{AMONG_SAMPLES}", "value", "scale", "dtp", "alarm"),
 )
+# Statistic to report, by convention: the mean over all queries, or the one that the published tables print.
+REPORTED = {"standard": "contributing_all", "ecir2022": "contributing_mean"}
+REPORTED_NOTE = "* value to report, with loss, eps and batch size. Definitions: docs/concepts.md"
+# Columns of each loss, and their symbols: Bleeker & de Rijke 2022, Tables 3 (triplet), 4 (NT-Xent) and 5 (SmoothAP).
+TRIPLET_COLUMNS = (("contributing_mean", "C^{A}"), ("contributing_sum", "C^{B}"), ("idle", "C^{0}"))
+PUBLISHED_COLUMNS = {
+    "ntxent": (("contributing_all", "C^{qv-}"), ("weight_above", "W^{qv-}"), ("weight_positive", "W^{qv+}")),
+    "smoothap": (("eq7_mean", "C^{q}"), ("eq7_idle", "C^{0}")),
+}
+ESCAPES = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
+ESCAPES |= {character: f"\\{character}" for character in "&%$#_{}"}
+UNKNOWN = {"mean": None, "std": None}
 TextOfRow = Callable[[int], str]
+
+
+def count(data: xr.Dataset | Mapping[str, xr.Dataset]) -> list[Table]:
+    """Return a row for each statistic and a column for each direction, or for each loss and direction.
+
+    The next command looks further into the loss with the gravest kind of gradient.
+    """
+    datasets = {"": data} if isinstance(data, xr.Dataset) else data
+    names = {single.attrs["loss"]: single for single in datasets.values()}
+    datasets = names if len(names) == len(datasets) else datasets  # labels have the parameters
+    columns, lines, notes, kinds = {}, [], [], []
+    for name, single in datasets.items():
+        summary, attrs = documents.count(single), single.attrs
+        parameters = ", ".join(parameter_values(summary["loss"]["parameters"])).replace("=", " ")
+        lines.append(f"loss: {attrs['loss']}, {attrs.get('loss_origin') or parameters or 'no parameters'}")
+        lines += findings.first(attrs)
+        metrics = summary.get("metrics", {"directions": {}})["directions"]
+        for side, entry in summary["directions"].items():
+            columns[f"{name} {side}" if len(datasets) > 1 else side] = entry | {"metrics": metrics.get(side, {})}
+            negatives, contributing, relative = (
+                findings.rounded(findings.mean(entry, key)) for key in ("negatives", "contributing_all", "relative")
+            )
+            text = f"contributing negatives {contributing} of {negatives}"
+            text += f", idle queries {findings.percent(findings.mean(entry, 'idle_fraction'))}"
+            if entry["contributing_all"]["mean"] is None:  # the unit of the loss is unknown
+                text = f"negatives with more than {100 * summary['eps']:.6g} % of the push {relative} of {negatives}"
+            lines.append(f"{side}: {text}")
+        for finding in findings.of_count(single):
+            if finding.severity == "note" or finding.kind == "repeated rows":
+                notes.append(finding.text)
+            else:  # the next command is the cure of a gradient
+                lines.append(finding.sentence if finding.kind in findings.GRADIENTS else finding.text)
+        means = "mean ± deviation over batches"
+        if attrs["convention"] == "standard":
+            deviations = "deviations (±) and " if summary["full_batches"] > 1 else ""
+            means = f"means over all queries; {deviations}sums over full batches"
+        rules = f"{shares.above(attrs)} (eps = {float(attrs['eps']):g}), {attrs['convention']} convention"
+        weights = filter(None, [shares.about_weights(attrs), shares.about_unit(summary)])
+        notes.append("; ".join([rules, f"{batches(single)} on {attrs['device']}", means, *weights]))
+        kinds += [(kind, attrs) for kind in findings.kinds_of_directions(single).values()]
+    kind, attrs = min(kinds, key=lambda pair: findings.GRADIENT_KINDS.index(pair[0]))
+    loss = documents.loss_entry(attrs)
+    command, options = findings.next_command(kind, loss["name"])
+    if len(datasets) > 1 and command != "evaluate":
+        options |= {"loss": loss["name"], "param": parameter_values(loss["parameters"])}
+    step, notes = next_steps(attrs, command, options), dict.fromkeys((*notes, REPORTED_NOTE))
+    return [Table(("", *columns), tuple(_rows(summary, columns.values())), tuple(lines), tuple(notes), typed=step)]
+
+
+def _rows(summary: dict, directions: Collection[dict]) -> Iterator[tuple[str, ...]]:
+    """Yield label and cells of each row: numbers that a direction has, sources, marks, metrics."""
+    reported = "relative" if summary["share"] == "unknown" else REPORTED.get(summary["convention"], "")
+    batch = " and ".join(dict.fromkeys(f"{round(entry['batch_queries'], 1):g}" for entry in directions))
+    for quantity in BATCH_NUMBERS.values():
+        means = [(entry.get(quantity.name) or UNKNOWN)["mean"] for entry in directions]
+        if quantity.row and (any(means) if BY_NAME[quantity.of].rare else means != [None] * len(means)):
+            label = quantity.row.format(batch=batch, percent=f"{100 * summary['eps']:.6g} %")
+            mark = "*" if quantity.name == reported else " "
+            yield f"{mark} {label}", *(_cell(entry.get(quantity.name), quantity) for entry in directions)
+    of_sources = {quantity.name: quantity for statistic in OF_SOURCES for quantity in statistic.numbers}
+    for part, numbers in (("sources", of_sources), ("marks", MARKED_PARTS)):
+        for name in dict.fromkeys(name for entry in directions for name in entry.get(part, {})):
+            entries = [entry.get(part, {}).get(name, {}) for entry in directions]
+            for key, quantity in numbers.items():
+                yield f"  {name}: {quantity.row}", *(_cell(entry.get(key), quantity) for entry in entries)
+    for key in dict.fromkeys(name for entry in directions for name in entry["metrics"]):
+        yield f"  {key.replace('_', ' ')}", *(f"{entry['metrics'][key]:.2f}" for entry in directions)
+
+
+def _cell(value: dict | None, quantity: Number) -> str:
+    """Write a mean and its deviation; a percentage with one decimal."""
+    scaled = {key: None if part is None else quantity.scale * part for key, part in (value or UNKNOWN).items()}
+    return spread(scaled, None if quantity.scale == 1 else 1)
+
+
+def latex(data: xr.Dataset | Mapping[str, xr.Dataset], label: str) -> str:
+    """Write the published columns of a loss, or those of the triplet loss, as LaTeX; of several, a tabular each."""
+    if not isinstance(data, xr.Dataset):
+        return "\n\n".join(latex(single, label) for single in data.values())
+    summary, escapes = documents.count(data), str.maketrans(ESCAPES)
+    directions, sha256 = summary["directions"], summary["checkpoint"]["sha256"] or "unknown"
+    source = f"cocos {summary['cocos']}, {summary['convention']} convention, eps {summary['eps']:g}, sha256 {sha256}"
+    columns = PUBLISHED_COLUMNS.get(summary["loss"]["name"], TRIPLET_COLUMNS)
+    cells = [f"${spread(entry[key], 2, sign=chr(92) + 'pm')}$" for entry in directions.values() for key, _ in columns]
+    tops = (rf"\multicolumn{{{len(columns)}}}{{c}}{{{name.translate(escapes)}}}" for name in directions)
+    return "\n".join([
+        *(f"% {line}" for line in (source, *head(data))),
+        rf"\begin{{tabular}}{{l{'r' * len(cells)}}}",
+        r"\toprule",
+        rf" & {' & '.join(tops)} \\",
+        rf" & {' & '.join(f'${symbol}$' for _ in directions for _, symbol in columns)} \\",
+        r"\midrule",
+        rf"{terminal.clean(label).translate(escapes)} & {' & '.join(cells)} \\",
+        r"\bottomrule",
+        r"\end{tabular}",
+    ])
 
 
 def evaluate(data: xr.Dataset) -> list[Table]:
@@ -59,8 +169,8 @@ def audit(data: xr.Dataset, texts: tuple[TextOfRow, TextOfRow] | None = None) ->
     suspected = data["suspects"].sel(rule="any rule")
     urgent += [f"{side}: likely false negatives: none" for side in data["direction"].values[suspected == 0]]
     first, *filters = from_variables(data.isel(rule=(data["suspects"] > 0).any("direction")), AUDIT_SHOWN)
-    whole = {"batch_size": "all"} if int(data.attrs["batches"]) > 1 else {}
-    step = next_steps(data.attrs, "audit", {"out": "suspects.json"} | whole) if suspected.any() else ()
+    options = {"out": "suspects.json", "batch_size": "all"}
+    step = next_steps(data.attrs, "audit", options) if suspected.any() else ()
     rows, unread = [], [pair for pair in documents.suspects(data) if KNOWN_RULE not in pair["rules"]]
     for pair in unread[:MOST_PAIRS]:
         names = [str(pair[side]) for side in ("query", "candidate")]
@@ -116,6 +226,13 @@ def replay(data: xr.Dataset) -> list[Table]:
     return generic(data[list(CHANGE)].sel(metric=data.attrs["by"], drop=True).assign(means))
 
 
+def solve(data: xr.Dataset) -> list[Table]:
+    """Return the value that was solved, and the command that counts with it."""
+    solved = documents.loss_entry(data.attrs)["parameters"] | {data.attrs["parameter"]: f"{data['value'].item():.6g}"}
+    first, *more = generic(data)
+    return [replace(first, typed=next_steps(data.attrs, "count", {"param": parameter_values(solved)})), *more]
+
+
 def run(data: xr.Dataset) -> list[Table]:
     """Return the numbers of a run, of a long one at a few steps, below the sentences of the detectors."""
     lines = [finding.sentence for finding in findings.of(data) if finding.severity in {"stop", "look"}]
@@ -142,3 +259,7 @@ def following(data: xr.Dataset, paths: Sequence[Path], *, kept: bool = False) ->
     step = Step("run", tuple(map(str, paths)), {"out": "run.png"}, carry=not kept)
     files = [str(file) for file in data["file"].values if str(file)] if "file" in data else []
     return (step, Step("diff", (files[0], files[-1]))) if len(files) > 1 else (step,)
+
+
+# Measures with a layout of their own.
+LAYOUTS = {layout.__name__: layout for layout in (audit, count, diff, evaluate, replay, run, solve, verify)}

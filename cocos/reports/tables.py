@@ -11,9 +11,10 @@ from rich.console import Console
 from rich.table import Table as Grid
 from rich.text import Text
 
+from cocos import results
 from cocos.base import terminal
 from cocos.counting import findings, shares
-from cocos.reports.documents import coordinate, plain, results_of, thinned
+from cocos.reports.documents import coordinate, plain, results_of, summarised
 
 # Variables in the tables of a measure with many of them; documents have all.
 SHOWN = {
@@ -28,6 +29,7 @@ SHOWN = {
 COLUMN_GAP = 2  # spaces between columns
 MOST_LABEL = 46  # characters of the first column if numbers take the rest of the line
 NO_LIMIT = 10_000  # width of a table without a limit
+MOST_ROWS = 24  # values of an axis of numbers that are all listed
 TEXT_LENGTH = 40  # characters of a text in a table
 
 
@@ -54,12 +56,6 @@ def next_steps(attrs: Mapping, command: str, options: Mapping[str, object]) -> t
     """Return the command to type next on the file of a result; none if the result is not of one file."""
     path = str(attrs.get("checkpoint_path", ""))
     return (Step(command, (path,), options),) if path and "\n" not in path else ()
-
-
-def parameter_values(parameters: Mapping[str, object]) -> list[str]:
-    """Write the parameters of a loss as values of `-p`; a list is written with commas."""
-    texts = {k: ",".join(map(str, v)) if isinstance(v, list | tuple) else v for k, v in parameters.items()}
-    return [f"{name}={text}" for name, text in texts.items()]
 
 
 @dataclass(frozen=True)
@@ -124,10 +120,10 @@ def _clean(text: object) -> str:
 def generic(data: xr.Dataset) -> list[Table]:
     """Return the tables of the variables of a Dataset, and of the attributes with results."""
     if data.attrs["measure"] == "contributors":
-        data = data.assign_coords(candidate=data["candidate_index"].values)
+        data = data.assign_coords(candidate=data["candidate_index"].values.astype(str))
     tables = from_variables(data, SHOWN.get(data.attrs["measure"], data.data_vars))
-    results = {name: value for name, value in results_of(data.attrs).items() if value != ""}
-    rows = tuple((k.replace("_", " "), number(v)) for k, v in results.items() if k not in {"verdict", "next"})
+    numbers = {name: value for name, value in results_of(data.attrs).items() if value != ""}
+    rows = tuple((k.replace("_", " "), number(v)) for k, v in numbers.items() if k not in {"verdict", "next"})
     tables += [Table(("", ""), rows)] if rows or not tables else []
     return [replace(tables[0], head=head(data)), *tables[1:]]
 
@@ -135,13 +131,18 @@ def generic(data: xr.Dataset) -> list[Table]:
 def from_variables(data: xr.Dataset, names: Iterable[Hashable]) -> list[Table]:
     """Return a table of the variables along each set of axes, and one of the numbers of each direction.
 
-    A variable over queries is given by its mean, or its median; of a long axis, a few places are listed.
+    A variable over queries is given by its mean, or its median. Of a long axis of numbers, five to nine evenly spaced
+    values with both ends are listed.
     """
     groups: dict[tuple, dict] = {(): {}}
     first = {"quantile": 0, "percentile": data.sizes.get("percentile", 0) // 2}
     for name in (name for name in names if name in data):
-        if (values := thinned(data, name)) is not None:
+        if (values := summarised(data, name)) is not None:
             values = values.isel(first, drop=True, missing_dims="ignore").reset_coords(drop=True)
+            for dim, last in ((dim, size - 1) for dim, size in values.sizes.items() if size > MOST_ROWS):
+                if values[dim].dtype.kind != "U":
+                    counts = [count for count in range(9, 4, -1) if last % (count - 1) == 0] or [7]
+                    values = values.isel({dim: np.linspace(0, last, counts[0]).round().astype(int)})
             groups.setdefault(values.dims if values.dims != ("direction",) else (), {})[name] = values
     numbers, tables = groups.pop(()), []
     for axes, variables in groups.items():
@@ -154,7 +155,7 @@ def from_variables(data: xr.Dataset, names: Iterable[Hashable]) -> list[Table]:
         heading = " ".join(map(str, frame.index.names))
         tables.append(Table((heading, *(label(data, name) for name in variables)), tuple(rows)))
     if numbers:
-        directions = data["direction"].values.tolist() if "direction" in data.dims else [""]
+        directions = list(results.sides(data)) or [""]
         cells = ((label(data, name), *map(number, np.atleast_1d(values))) for name, values in numbers.items())
         rows = (row + ("",) * (1 + len(directions) - len(row)) for row in cells)
         tables.append(Table(("", *directions), tuple(rows)))

@@ -41,10 +41,10 @@ from cocos.measures.shared import settings
 from cocos.measures.shared.prepared import loss_for
 from cocos.plots import saving
 from cocos.reports import drawing, layouts
-from cocos.reports.documents import loss_entry, suspects
+from cocos.reports.documents import loss_entry, parameter_values, suspects
 from cocos.reports.layouts import KNOWN_RULE
 from cocos.reports.page import queries
-from cocos.reports.tables import Step, Table, parameter_values
+from cocos.reports.tables import Step, Table
 
 # Severities that ask for something, the gravest first.
 ASKING = ("stop", "look")
