@@ -116,10 +116,10 @@ class Pairs:
         return f"Pairs(scores={tuple(self.scores.shape)}, {sizes})"
 
     def slots(self) -> tuple[Tensor, Tensor]:
-        """Return the columns of the positives of each query, (Q, K) with K >= 1, and a mask of the filled ones."""
+        """Return columns of each query, ascending, (Q, K) with K >= 1, and a mask of them: all of its positives."""
         most = max(1, int(self.positive.sum(dim=1).max()))
-        place = self.positive.to(torch.int8).argsort(dim=1, descending=True, stable=True)[:, :most]
-        return place, self.positive.gather(1, place)
+        columns = self.positive.to(torch.int8).topk(most, dim=1).indices.sort(dim=1).values
+        return columns, self.positive.gather(1, columns)
 
     def positives(self) -> Tensor:
         """Return the number of positives of each query, at least 1, (Q, 1), in the dtype of the scores."""
