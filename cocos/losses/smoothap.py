@@ -63,20 +63,22 @@ class SmoothAP(Loss):
         positives one by one, so that no (positive, positive) or (positive, negative) pair is ever stored.
         """
         scores, number = pairs.scores, pairs.positive.sum(dim=1, keepdim=True).clamp(min=1)
-        weight, pull, met = torch.zeros_like(scores), torch.zeros_like(scores), torch.zeros_like(scores)
-        intruders = torch.zeros_like(scores)
-        for index, filled in zip(*(part.split(1, dim=1) for part in pairs.slots()), strict=True):
-            logits = (scores - scores.gather(1, index)) / self.temperature
-            above, slope = logits.sigmoid(), logits.sigmoid() * (-logits).sigmoid() / self.temperature * filled
-            rank = torch.where(pairs.positive, above, 0).sum(dim=1, keepdim=True) + 0.5
-            negatives = torch.where(pairs.negative, above, 0).sum(dim=1, keepdim=True)
-            part = negatives / (rank + negatives).square()
-            push = torch.where(pairs.negative, slope, 0) * (rank / (rank + negatives).square())
-            among = torch.where(pairs.positive, slope, 0)
-            weight = weight + push.scatter_add(1, index, -push.sum(dim=1, keepdim=True))
-            pull, met = pull + among * part, met + among
-            intruders = intruders.scatter_add(1, index, part * filled)
-        return (weight - (pull - met * intruders)) / number
+        negative, weight = pairs.negative.to(scores.dtype), torch.zeros_like(scores)
+        slots, filled = pairs.slots()
+        pull, met, intruders = (torch.zeros_like(slots, dtype=scores.dtype) for _ in range(3))
+        for k in range(slots.shape[1]):
+            index, is_filled = slots[:, k : k + 1], filled[:, k : k + 1]
+            logits = (scores - scores.gather(1, index)).div_(self.temperature)
+            above = logits.sigmoid()
+            slope = logits.neg_().sigmoid_().mul_(above).mul_(is_filled / self.temperature)
+            rank = (above.gather(1, slots) * filled).sum(dim=1, keepdim=True) + 0.5
+            negatives = above.mul_(negative).sum(dim=1, keepdim=True)
+            among = slope.gather(1, slots) * filled
+            pull, met = pull + among * negatives / (rank + negatives).square(), met + among
+            intruders[:, k] = (negatives / (rank + negatives).square() * is_filled)[:, 0]
+            push = slope.mul_(negative).mul_(rank / (rank + negatives).square())
+            weight.add_(push).scatter_add_(1, index, -push.sum(dim=1, keepdim=True))
+        return weight.scatter_add_(1, slots, (met * intruders - pull) * filled).div_(number)
 
     def unit(self, pairs: Pairs) -> Tensor:
         """Return the weight of a candidate that all of a query's positives meet with slope 1, (Q, 1): 1/(τ|P|)."""
@@ -108,14 +110,14 @@ class SmoothAP(Loss):
             >>> SmoothAP(temperature=0.01).eq7(pairs)
             tensor([1.])
         """
-        scores, taking_part = pairs.scores, pairs.positive | pairs.negative
+        scores, taking_part = pairs.scores, (pairs.positive | pairs.negative).to(pairs.scores.dtype)
         number = pairs.positive.sum(dim=1)
         terms = torch.zeros_like(number)
         for index, filled in zip(*(part.split(1, dim=1) for part in pairs.slots()), strict=True):
-            mask = taking_part.scatter(1, index, False)
-            logits = (scores - scores.gather(1, index)) / self.temperature
-            above = torch.where(mask, logits.sigmoid(), 0)
-            slope = above * (-logits).sigmoid()  # 1 - σ would round to 0 where σ rounds to 1
+            mask = taking_part.scatter(1, index, 0)
+            logits = (scores - scores.gather(1, index)).div_(self.temperature)
+            above = logits.sigmoid().mul_(mask)
             rank = 1 + above.sum(dim=1, keepdim=True) if ranked else torch.ones_like(above[:, :1])
-            terms = terms + ((slope / rank.square() > eps) & mask & filled).sum(dim=1)
+            slope = logits.neg_().sigmoid_().mul_(above)  # 1 - σ would round to 0 where σ rounds to 1
+            terms = terms + ((slope.div_(rank.square()) > eps) & filled).sum(dim=1)
         return terms.to(scores.dtype) / number.clamp(min=1)
