@@ -123,11 +123,11 @@ class UserEncoder(nn.Module):
         self.prepares_arrays = images is not None
         self.preparation = Preparation.read({"resize": 256, "crop": (224, 224)} if images is None else images)
         self.towers = nn.ModuleList({f: None for f in functions.values() if isinstance(f, nn.Module)})
-        self.register_buffer("place", torch.empty(0), persistent=False)
+        self.register_buffer("on_device", torch.empty(0), persistent=False)
 
     def encode(self, items: Any, kind: str, side: str) -> Tensor:
         """Encode rows to (n, D)."""
-        device: Any = self.place.device  # type: ignore[union-attr]
+        device: Any = self.on_device.device  # type: ignore[union-attr]
         if kind == "image" and (self.prepares_arrays or not isinstance(items, Tensor | np.ndarray)):
             items = self.preparation(items)
         if isinstance(items, Tensor | np.ndarray):

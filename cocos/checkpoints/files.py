@@ -304,5 +304,5 @@ def weight_files(folder: File) -> list[str]:
     for name in folder.names:
         if match := WEIGHT_FILE.search(name):
             files.setdefault(name[: match.start()], []).append(name)
-    safe = {place: [name for name in names if name.endswith(".safetensors")] for place, names in files.items()}
-    return [name for place, names in files.items() for name in safe[place] or names]
+    safe = {prefix: [name for name in names if name.endswith(".safetensors")] for prefix, names in files.items()}
+    return [name for prefix, names in files.items() for name in safe[prefix] or names]

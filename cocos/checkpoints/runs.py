@@ -48,14 +48,14 @@ def list_checkpoints(folder: Path) -> dict[Path, int | None]:
     models = {path.parent for path in paths if path.name in MODEL_FILES} & parents
     checkpoints = {path for path in models | weights if models.isdisjoint(path.parents)}
     # The folders of runs: `a` for a/checkpoint-500/model.bin.
-    places = {path: Path(*(part for part in path.parts[:-1] if not LABEL.search(part))) for path in checkpoints}
-    runs = {places[path] for path in checkpoints if read_step(path) is not None}
+    run_folders = {path: Path(*(part for part in path.parts[:-1] if not LABEL.search(part))) for path in checkpoints}
+    runs = {run_folders[path] for path in checkpoints if read_step(path) is not None}
     if not runs and formats.find(File(folder)) is not None:
         return {folder: None}
     if not checkpoints:
         raise InputError(f"{folder}: no checkpoint, expected a model folder or a file ({', '.join(SUFFIXES)})")
     if Path() in runs:  # subfolders next to numbered checkpoints contain logs and exports
-        checkpoints = {path for path in checkpoints if places[path] == Path()}
+        checkpoints = {path for path in checkpoints if run_folders[path] == Path()}
     elif len(runs) > 1:
         raise InputError(f"{folder}: {len(runs)} runs, expected one; choose a subfolder, such as {folder / min(runs)}")
     ordered = sorted(checkpoints, key=lambda path: (len(path.name), path))

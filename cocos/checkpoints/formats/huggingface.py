@@ -119,14 +119,14 @@ def check_modules(folder: File) -> list[str]:
     """Return the names of the modules; refuse classes and activations of other packages as unsafe."""
     names = []
     for module in folder.json("modules.json"):
-        kind, place = str(module.get("type")), str(module.get("path") or "").strip("/")
+        kind, subfolder = str(module.get("type")), str(module.get("path") or "").strip("/")
         if not kind.startswith("sentence_transformers."):
             raise UnsafeFile(f"{folder.path / 'modules.json'}: module {kind[:99]}, expected sentence_transformers")
-        settings = folder.json(f"{place}/config.json") or {}
+        settings = folder.json(f"{subfolder}/config.json") or {}
         activation = str(settings.get("activation_function", "torch.nn.modules.activation.Tanh"))
         if not activation.startswith("torch.nn.") or activation.rpartition(".")[2] not in ACTIVATIONS:
             expected = f"expected one of torch.nn: {', '.join(ACTIVATIONS)}"
-            raise UnsafeFile(f"{folder.path / place}: activation_function {activation[:100]!r}, {expected}")
+            raise UnsafeFile(f"{folder.path / subfolder}: activation_function {activation[:100]!r}, {expected}")
         names.append(kind.rpartition(".")[2])
     return names
 

@@ -80,7 +80,7 @@ class Lists:
     names: tuple[list[str], list[str]]  # of the queries and of the candidates, in the order of their first rows
     query: np.ndarray  # (rows,) query of each row of the file
     candidate: np.ndarray  # (rows,) candidate of each row
-    place: np.ndarray  # (rows,) position of each row in the list of its query
+    position: np.ndarray  # (rows,) of each row in the list of its query
 
     @classmethod
     def read(cls, queries: Sequence[Any], candidates: Sequence[Any]) -> "Lists":
@@ -98,14 +98,14 @@ class Lists:
             row = int(repeated.min())
             raise InputError(f"query {queries[row]!r} and candidate {candidates[row]!r} are paired twice")
         order, lengths = np.argsort(query, kind="stable"), np.bincount(query)
-        place = np.empty_like(query)
-        place[order] = np.arange(len(query)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
-        return cls((names[0], names[1]), query, candidate, place)
+        position = np.empty_like(query)
+        position[order] = np.arange(len(query)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
+        return cls((names[0], names[1]), query, candidate, position)
 
     def pad(self, values: Any, padding: float = 0) -> Tensor:
         """Return one value per row as (Q, C) in float64."""
-        matrix = np.full((len(self.names[0]), int(self.place.max()) + 1), float(padding))
-        matrix[self.query, self.place] = values
+        matrix = np.full((len(self.names[0]), int(self.position.max()) + 1), float(padding))
+        matrix[self.query, self.position] = values
         return torch.from_numpy(matrix)
 
     @property

@@ -181,17 +181,17 @@ def load(file: File, data: Any = None) -> Checkpoint:
     has_data = data is not None or bool(recorded_path and training_data.sniff(folder))
     path, rows = file.path, len(text["embed.weight"])
     # The vocabulary is near the data or next to the checkpoint; as published, in `vocab` next to the folder `data`.
-    place = ((folder if folder.is_dir() else folder.parent) if has_data else path.parent).resolve()
-    places = [parent / sub for parent in (place, *place.parents[:2], path.parent) for sub in ("", "vocab")]
-    names = [f"{name or place.name}_vocab{suffix}" for suffix in (".pkl", ".json")]
-    words = next((place / name for place in places for name in names if (place / name).is_file()), None)
+    data_folder = ((folder if folder.is_dir() else folder.parent) if has_data else path.parent).resolve()
+    folders = [parent / sub for parent in (data_folder, *data_folder.parents[:2], path.parent) for sub in ("", "vocab")]
+    names = [f"{name or data_folder.name}_vocab{suffix}" for suffix in (".pkl", ".json")]
+    words = next((parent / name for parent in folders for name in names if (parent / name).is_file()), None)
 
     def encoder() -> nn.Module:
         measure, attention = options.get("measure"), options.get("cross_attn")
         if measure == "order" or attention is not None:
             raise InputError(f"{path}: measure {measure}, cross_attn {attention}, expected cosines")
         if words is None:
-            missing = f"its vocabulary of {rows} words, {' or '.join(names)}, is not in {place}"
+            missing = f"its vocabulary of {rows} words, {' or '.join(names)}, is not in {data_folder}"
             raise InputError(f"{path}: {missing}; copy it there")
         flickr = options.get("data_name") == "f30k_precomp"
         tower = RegionTower(image, flickr) if graph else ImageTower(image) if raw else FeatureTower(image)

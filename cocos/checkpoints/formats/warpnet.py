@@ -44,13 +44,13 @@ def load(file: File, data=None) -> Checkpoint:
     state = {name: value for name, value in state.items() if not name.startswith("Backbone.fc.")}
     path, width = file.path, len(state["Backbone.Embedding.weight"])
     name = path.name.replace("WarpNet", "Proxy", 1)
-    places = (path.parent / name, path.parent.parent / "Proxies" / name, path.parent / "Proxies" / name)
-    place = next((place for place in places if place != path and place.is_file()), None)
+    paths = (path.parent / name, path.parent.parent / "Proxies" / name, path.parent / "Proxies" / name)
+    proxy_path = next((proxy_path for proxy_path in paths if proxy_path != path and proxy_path.is_file()), None)
     description = f"no proxies: {name} is not in its folder or in Proxies/; samples are counted against samples"
     proxies = None
-    if place is not None:
-        proxies = File(place).record["Proxies"]
-        description = f"{len(proxies)} proxies of {place}"
+    if proxy_path is not None:
+        proxies = File(proxy_path).record["Proxies"]
+        description = f"{len(proxies)} proxies of {proxy_path}"
     contents = {"network": f"WarpNet, {width} dimensions", "proxies": description}
     note = f"{path}: {description}; alpha, k1, k2 and scale of its loss are not recorded: set them with -p"
     options = {"settings": Recorded("warped_softmax"), "proxies": proxies, "notes": (note,)}
