@@ -22,7 +22,7 @@ from cocos.checkpoints.formats import (
 )
 
 # The first format that recognises a file reads it: special formats first, class vectors in any file last.
-FORMATS = (native, vsepp, warpnet, iresnet, embeddings, scores, shards, huggingface, timm, open_clip)
+FORMATS = (native, vsepp, warpnet, iresnet, embeddings, scores, huggingface, timm, open_clip, shards)
 FORMATS += (vector_tables, class_vectors)
 
 

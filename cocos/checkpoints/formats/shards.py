@@ -7,6 +7,7 @@ import itertools
 import logging
 import math
 import re
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -94,24 +95,29 @@ class ShardRows:
         return rows if self.dims is None else rows[:, : self.dims].contiguous()
 
 
+def is_set(names: Iterable[str]) -> bool:
+    """Return whether these are the names of two sides or of a labelled set."""
+    arrays = {ARRAYS.get(name) for name in names}
+    return {"query", "candidate"} <= arrays or {"embeddings", "labels"} <= arrays
+
+
 def find_files(folder: File) -> dict[str, list[tuple[int, str]]]:
     """Return number and name of the files of each sequence, in order; of .npy files it is named as an array."""
     sequences: dict[str, list[tuple[int, str]]] = {}
     for name in folder.names:
         if match := SHARD_FILE.fullmatch(name):
             stem, number, kind = match[1].rpartition("/")[2], match[2], match[3]
-            if kind == "npy" and stem in ARRAYS:
+            if kind == "npy" and stem in ARRAYS and (number or "/" not in name):
                 sequences.setdefault(stem, []).append((int(number or 0), name))
             elif kind != "npy" and number and not CHECKPOINT_NAME.search(stem):
                 sequences.setdefault(f"{match[1]}*.{kind}", []).append((int(number), name))
-    if sequences.keys() & MATRICES.keys():
+    is_numbered = any(len(files) > 1 for files in sequences.values())
+    if is_set(sequences) or (is_numbered and sequences.keys() & MATRICES.keys()):
         return {name: sorted(files) for name, files in sequences.items() if name in ARRAYS}
     for sequence, files in sequences.items() if len(sequences) == 1 else ():
         for _, name in sorted(files) if len(files) > 1 else ():
             with suppress(InputError):  # a damaged shard is named when the set is read
-                arrays = {ARRAYS.get(array) for array in read_headers(folder.path / name)}
-                is_set = {"query", "candidate"} <= arrays or {"embeddings", "labels"} <= arrays
-                return {sequence: sorted(files)} if is_set else {}
+                return {sequence: sorted(files)} if is_set(read_headers(folder.path / name)) else {}
     return {}
 
 
