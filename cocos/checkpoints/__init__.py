@@ -91,9 +91,8 @@ def open_format(path: Path, data: Any) -> Checkpoint:
     if data is None or checkpoint.format == "scores":  # the judgements of a run
         return checkpoint
     if checkpoint.encoder is None:
-        raise InputError(
-            f"data {getattr(data, '__name__', data)}: {path} ({checkpoint.format}) has no encoder, and needs no data"
-        )
+        name = getattr(data, "__name__", data)
+        raise InputError(f"data {name}: {path} ({checkpoint.format}) has no encoder, and needs no data")
     if checkpoint.training is None or data_path is not data:
         checkpoint = replace(checkpoint, training=find_data(data))
     return checkpoint

@@ -1,7 +1,6 @@
 """A frozen checkpoint: how its data are encoded, and the loss that it was trained with."""
 
 import os
-import shlex
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
@@ -63,11 +62,7 @@ class Checkpoint:
                 raise InputError(nearest(f"split of {self.path}", split, splits))
             rows = self.embedder(split, device, progress).to(encoding.device_of(device))
         elif self.training is None:
-            path = shlex.quote(str(self.path))
-            raise InputError(
-                f"{self.path} is a model without data: add them, cocos count {path} --data DATA, or write embeddings, "
-                f"cocos encode DATA --model {path} --out embeddings.npz"
-            )
+            raise InputError(f"{self.path}: a model without data; add --data DATA, or cocos encode DATA --model MODEL")
         else:  # the user's code reports its own exceptions
             problem = "cannot be built, or cannot encode its data", "check that the data fit the model"
             with nullcontext() if self.format == "own" else tables.readable(self.path, *problem):

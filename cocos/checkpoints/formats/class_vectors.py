@@ -48,11 +48,10 @@ class ClassVectors:
     in_loss: bool = True  # whether they are parameters of a loss, rather than the last layer of a network
 
     @property
-    def labels(self) -> Tensor | None:
-        """Class of each center, (P,); None: 0..P-1."""
-        if self.role != "centers":
-            return None
-        return torch.arange(len(self.vectors) // CENTERS_PER_CLASS).repeat_interleave(CENTERS_PER_CLASS)
+    def labels(self) -> Tensor:
+        """Class of each vector, (P,)."""
+        copies = CENTERS_PER_CLASS if self.role == "centers" else 1
+        return torch.arange(len(self.vectors) // copies).repeat_interleave(copies)
 
 
 def sniff(file: File) -> bool:
@@ -99,8 +98,7 @@ def join_ranks(folder: Path, prefix: str = "") -> Tensor | None:
 def load(file: File, data=None) -> Checkpoint:
     """Read the class vectors of a file, each as a sample of its class."""
     class_vectors, settings = find(file), recorded.read_file(file)
-    role, vectors = class_vectors.role, class_vectors.vectors.contiguous()
-    labels = torch.arange(len(vectors)) if class_vectors.labels is None else class_vectors.labels
+    role, vectors, labels = class_vectors.role, class_vectors.vectors.contiguous(), class_vectors.labels
     notes = (*settings.notes, NO_SAMPLES.format(file.path))
     if role == "centers":
         notes = (f"{class_vectors.name}: {CENTERS_PER_CLASS} centers per class are assumed", *notes)
@@ -109,6 +107,6 @@ def load(file: File, data=None) -> Checkpoint:
         settings = replace(settings, loss="warped_softmax")
     contents = {role: f"{class_vectors.name}, {int(labels.max()) + 1} classes, vectors {tuple(vectors.shape)}"}
     options = {"settings": settings, "first_loss": FIRST_LOSSES[role], "notes": notes}
-    options |= {"proxies": vectors, "proxy_labels": class_vectors.labels}
+    options |= {"proxies": vectors, "proxy_labels": labels}
     embeddings = Embeddings.labelled(vectors, labels, vectors, labels)
     return Checkpoint(file.path, file.sha256, "class_vectors", contents, lambda *_: embeddings, **options)
