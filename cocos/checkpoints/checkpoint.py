@@ -64,7 +64,7 @@ class Checkpoint:
         elif self.training is None:
             raise InputError(f"{self.path}: a model without data; add --data DATA, or cocos encode DATA --model MODEL")
         else:  # the user's code reports its own exceptions
-            problem = "cannot be built, or cannot encode its data", "check that the data fit the model"
+            problem = "cannot encode its data", "check that the data fit the model"
             with nullcontext() if self.format == "own" else tables.readable(self.path, *problem):
                 data = self.training.load(split)
                 rows = encoding.embed(self.model, data, device, progress, self.proxies, self.proxy_labels)
@@ -95,7 +95,7 @@ class Checkpoint:
             raise InputError(f"{self.path}: {self.format} has no encoder")
         if self.format == "own":
             return self.encoder()
-        with tables.readable(self.path, "cannot be built"):
+        with tables.readable(self.path, "cannot be built", "check its weights"):
             return self.encoder().eval().requires_grad_(False)
 
     def items(self, split: str = "train") -> Items | None:
