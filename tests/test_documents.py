@@ -4,6 +4,7 @@ After a change that is meant: `python tests/test_documents.py`, and read the dif
 """
 
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -62,11 +63,13 @@ NEEDED = {"contributors": "--row 0", "sources": "--loss mnrl -p directions=query
 
 
 def shape(value):
-    """Keys and types of a document; entries of a list, and the values of a dict that are alike, are told once."""
+    """Keys and types of a document; equal entries of a list or dict are listed once, and more than ten numeric keys."""
     if isinstance(value, dict):
         found = {name: "dict" if name in FREE else shape(each) for name, each in sorted(value.items())}
         alike = {json.dumps(each) for each in found.values()}
-        return {", ".join(found): next(iter(found.values()))} if len(found) > 1 and len(alike) == 1 else found
+        numeric = len(found) > 10 and all(re.fullmatch(r"-?[\d.]+(e-?\d+)?", name) for name in found)
+        keys = "numbers" if numeric else ", ".join(found)
+        return {keys: next(iter(found.values()))} if len(found) > 1 and len(alike) == 1 else found
     if isinstance(value, list):
         found = list({json.dumps(each): each for each in map(shape, value)}.values())
         return [merged(found)] if found and all(isinstance(each, dict) for each in found) else sorted(found, key=str)
