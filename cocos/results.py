@@ -131,10 +131,6 @@ def open(path: Path) -> xr.Dataset | dict[str, xr.Dataset]:
         OSError: the file cannot be read.
         InputError: it is damaged, or not a result of cocos.
         UnsafeFile: it refers to other files.
-
-    Examples:
-        >>> cocos.results.open("count.nc").attrs["loss"]  # doctest: +SKIP
-        'ntxent'
     """
     path = Path(path)
     if path.suffix == ".jsonl":

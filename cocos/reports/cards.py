@@ -8,8 +8,7 @@ from cocos.losses.equivalences import equal_losses
 from cocos.reports.documents import parameter_values
 from cocos.reports.tables import Step, Table
 
-# Largest number of lines for a list, such as the tensors of a file.
-MOST_LINES = 24
+MOST_LINES = 24  # of a list, such as the tensors of a file
 EMPTY = (None, "", [], (), {})
 PROPERTIES = ("name", "parameters", "metric", "couples", "gradient", "balanced", "sample", "family")  # of a loss
 

@@ -10,7 +10,7 @@ import xarray as xr
 from cocos import results
 from cocos.base import terminal
 from cocos.counting import averages, findings, shares
-from cocos.counting.statistics import BATCH_NUMBERS, BY_NAME, MARKED_PARTS, OF_SOURCES, Number
+from cocos.counting.statistics import BATCH_NUMBERS, BY_NAME, MARKED_PARTS, OF_SOURCES
 from cocos.measures.run import AMONG_SAMPLES, axis, episodes, widest
 from cocos.monitor import detectors as shelf
 from cocos.monitor import records
@@ -23,10 +23,8 @@ AUDIT_SHOWN = (
     "suspects share push_share placebo met filter_share filter_push push_precision push_recall emptied"
 ).split()
 MOST_PAIRS = 10  # suspected pairs in the table; --out writes all
-# The rule whose pairs are known to belong together, so that they need no reading.
-KNOWN_RULE = "group"
-# Paired difference and its interval.
-CHANGE = ("difference", "low", "high")
+KNOWN_RULE = "group"  # its pairs belong together, so that they need no reading
+CHANGE = ("difference", "low", "high")  # paired difference and its interval
 # Variables in the table of a run.
 RUN_SHOWN = (
     *("contributing", "relative", "idle", "unpushed", "effective", *(f"push_{key}" for key in records.SOURCE_KEYS)),
@@ -43,7 +41,6 @@ PUBLISHED_COLUMNS = {
 }
 ESCAPES = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
 ESCAPES |= {character: f"\\{character}" for character in "&%$#_{}"}
-UNKNOWN = {"mean": None, "std": None}
 TextOfRow = Callable[[int], str]
 
 
@@ -64,11 +61,10 @@ def count(data: xr.Dataset | Mapping[str, xr.Dataset]) -> list[Table]:
         metrics = summary.get("metrics", {"directions": {}})["directions"]
         for side, entry in summary["directions"].items():
             columns[f"{name} {side}" if len(datasets) > 1 else side] = entry | {"metrics": metrics.get(side, {})}
-            negatives, contributing, relative = (
-                findings.rounded(findings.mean(entry, key)) for key in ("negatives", "contributing_all", "relative")
-            )
-            text = f"contributing negatives {contributing} of {negatives}"
-            text += f", idle queries {findings.percent(findings.mean(entry, 'idle_fraction'))}"
+            keys = ("negatives", "contributing_all", "relative")
+            negatives, contributing, relative = (findings.rounded(findings.mean(entry, key)) for key in keys)
+            idle = findings.percent(findings.mean(entry, "idle_fraction"))
+            text = f"contributing negatives {contributing} of {negatives}, idle queries {idle}"
             if entry["contributing_all"]["mean"] is None:  # the unit of the loss is unknown
                 text = f"negatives with more than {100 * summary['eps']:.6g} % of the push {relative} of {negatives}"
             lines.append(f"{side}: {text}")
@@ -99,25 +95,19 @@ def _rows(summary: dict, directions: Collection[dict]) -> Iterator[tuple[str, ..
     reported = "relative" if summary["share"] == "unknown" else REPORTED.get(summary["convention"], "")
     batch = " and ".join(dict.fromkeys(f"{round(entry['batch_queries'], 1):g}" for entry in directions))
     for quantity in BATCH_NUMBERS.values():
-        means = [(entry.get(quantity.name) or UNKNOWN)["mean"] for entry in directions]
+        means = [(entry.get(quantity.name) or {}).get("mean") for entry in directions]
         if quantity.row and (any(means) if BY_NAME[quantity.of].rare else means != [None] * len(means)):
             label = quantity.row.format(batch=batch, percent=f"{100 * summary['eps']:.6g} %")
             mark = "*" if quantity.name == reported else " "
-            yield f"{mark} {label}", *(_cell(entry.get(quantity.name), quantity) for entry in directions)
+            yield f"{mark} {label}", *(spread(entry.get(quantity.name), scale=quantity.scale) for entry in directions)
     of_sources = {quantity.name: quantity for statistic in OF_SOURCES for quantity in statistic.numbers}
     for part, numbers in (("sources", of_sources), ("marks", MARKED_PARTS)):
         for name in dict.fromkeys(name for entry in directions for name in entry.get(part, {})):
             entries = [entry.get(part, {}).get(name, {}) for entry in directions]
             for key, quantity in numbers.items():
-                yield f"  {name}: {quantity.row}", *(_cell(entry.get(key), quantity) for entry in entries)
+                yield f"  {name}: {quantity.row}", *(spread(entry.get(key), scale=quantity.scale) for entry in entries)
     for key in dict.fromkeys(name for entry in directions for name in entry["metrics"]):
         yield f"  {key.replace('_', ' ')}", *(f"{entry['metrics'][key]:.2f}" for entry in directions)
-
-
-def _cell(value: dict | None, quantity: Number) -> str:
-    """Write a mean and its deviation; a percentage with one decimal."""
-    scaled = {key: None if part is None else quantity.scale * part for key, part in (value or UNKNOWN).items()}
-    return spread(scaled, None if quantity.scale == 1 else 1)
 
 
 def latex(data: xr.Dataset | Mapping[str, xr.Dataset], label: str) -> str:

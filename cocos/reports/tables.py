@@ -2,7 +2,7 @@
 
 import io
 import shlex
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -23,6 +23,7 @@ SHOWN = {
     "retrievals": ("candidate", "score", "positive", "best_rank", "best_score", "positives"),
     "weight_map": ("negatives", "weighed", "contributing", "pulled"),
     "dtp": ("average", "low", "high", "alpha"),
+    "solve": ("value", "effective"),
     "landscape": ("predicted", "found"),
     "temperature": ("state", "equilibrium_temperature", "low", "high", "effective", "effective_own"),
 }
@@ -84,11 +85,8 @@ class Table:
         console.print("", *(Text(_clean(line)) for line in self.notes), sep="\n")
         return "\n".join(map(str.rstrip, output.getvalue().strip("\n").split("\n")))
 
-    def _grids(self, width: int) -> list[Grid]:
-        """Return the rows; columns of numbers without room follow in a second grid.
-
-        A heading is wrapped between words, a number never.
-        """
+    def _grids(self, width: int) -> Iterator[Grid]:
+        """Yield the rows; columns without room follow in another grid. Headings are wrapped, numbers never."""
         columns = [[_clean(cell) for cell in column] for column in zip(self.columns, *self.rows, strict=True)]
         sizes = [max(map(len, column)) for column in columns]
         room = width - min(sizes[0], MOST_LABEL)
@@ -100,7 +98,6 @@ class Table:
             if not self.left and len(block) > 1 and sum(sizes[column] + COLUMN_GAP for column in block) > room:
                 blocks.append([0])
             blocks[-1].append(place)
-        grids = []
         for block in blocks:
             grid = Grid(box=None, padding=(0, COLUMN_GAP, 0, 0), pad_edge=False, show_header=any(self.columns))
             for place in block:
@@ -108,8 +105,7 @@ class Table:
                 grid.add_column(Text(columns[place][0]), justify=align, overflow="fold", width=size)
             for row in zip(*(columns[place][1:] for place in block), strict=True):
                 grid.add_row(*map(Text, row))
-            grids.append(grid)
-        return grids
+            yield grid
 
 
 def _clean(text: object) -> str:
@@ -156,9 +152,8 @@ def from_variables(data: xr.Dataset, names: Iterable[Hashable]) -> list[Table]:
         tables.append(Table((heading, *(label(data, name) for name in variables)), tuple(rows)))
     if numbers:
         directions = list(results.sides(data)) or [""]
-        cells = ((label(data, name), *map(number, np.atleast_1d(values))) for name, values in numbers.items())
-        rows = (row + ("",) * (1 + len(directions) - len(row)) for row in cells)
-        tables.append(Table(("", *directions), tuple(rows)))
+        cells = {name: map(number, np.broadcast_to(values, len(directions))) for name, values in numbers.items()}
+        tables.append(Table(("", *directions), tuple((label(data, name), *cells[name]) for name in cells)))
     return tables
 
 
@@ -197,11 +192,11 @@ def batches(data: xr.Dataset) -> str:
     return f"{number} of {attrs['batch_size']} {attrs['sample']}, seed {attrs['seed']}; {attrs['dtype']}"
 
 
-def spread(value: Mapping[str, float | None], digits: int | None = None, *, sign: str = "±") -> str:
-    """Write a mean with its standard deviation; without `digits` to 3 decimals below one, and to 2 above."""
-    mean, deviation = value["mean"], value["std"]
-    if mean is None:
+def spread(value: Mapping | None, digits: int | None = None, *, scale: float = 1, sign: str = "±") -> str:
+    """Write a mean with its standard deviation, to 3 decimals below one and 2 above; if scaled to percent, to 1."""
+    if value is None or value["mean"] is None:
         return "-"
+    mean, deviation = scale * value["mean"], value["std"]
     if digits is None:
-        digits = 3 if abs(mean) < 1 and mean != int(mean) else 2
-    return f"{mean:.{digits}f}" + ("" if deviation is None else f" {sign} {deviation:.{digits}f}")
+        digits = 1 if scale != 1 else 3 if abs(mean) < 1 and mean != int(mean) else 2
+    return f"{mean:.{digits}f}" + ("" if deviation is None else f" {sign} {scale * deviation:.{digits}f}")
