@@ -41,7 +41,6 @@ PUBLISHED_COLUMNS = {
 }
 ESCAPES = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
 ESCAPES |= {character: f"\\{character}" for character in "&%$#_{}"}
-TextOfRow = Callable[[int], str]
 
 
 def count(data: xr.Dataset | Mapping[str, xr.Dataset]) -> list[Table]:
@@ -141,14 +140,14 @@ def evaluate(data: xr.Dataset) -> list[Table]:
             if condition == "without" or single["unmatched"]:
                 columns[side if condition == "without" else f"{side} + distractors"] = single
     for key in (key for key in map(str, data) if data[key].dims[-1] == "fold"):
-        means = [averages.entry(float("nan"), single[key].values, standard=False) for single in columns.values()]
-        cells = (spread(mean if folds > 1 else {**mean, "std": None}, 2) for mean in means)
+        numbers = (single[key] for single in columns.values())
+        cells = (spread(averages.entry(values.mean().item(), values.values), 2) for values in numbers)
         rows.append((f"{key.replace('_', ' ')}{' (%)' if data[key].attrs['units'] == '%' else ''}", *cells))
     notes = [f"mean ± standard deviation over {folds} folds, sizes of one fold"] if folds > 1 else []
     return [Table(("", *columns), tuple(rows), head(data), (*notes, data.attrs["ties"]))]
 
 
-def audit(data: xr.Dataset, texts: tuple[TextOfRow, TextOfRow] | None = None) -> list[Table]:
+def audit(data: xr.Dataset, texts: Sequence[Callable[[int], str]] | None = None) -> list[Table]:
     """Return the rules, the filters if there are any, and the suspected pairs with the largest push.
 
     The `texts` are functions, row -> text, of the queries and of the candidates.

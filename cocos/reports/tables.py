@@ -143,13 +143,11 @@ def from_variables(data: xr.Dataset, names: Iterable[Hashable]) -> list[Table]:
     numbers, tables = groups.pop(()), []
     for axes, variables in groups.items():
         frame = xr.Dataset(variables).to_dataframe(list(axes)).map(number)
-        if frame.index.nlevels > 1 and data.sizes.get("direction") == 1:
-            frame = frame.droplevel("direction")
-        frame = frame[(frame != "-").any(axis=1)]
-        places = (index if isinstance(index, tuple) else (index,) for index in frame.index)
-        rows = ((" ".join(map(coordinate, place)), *cells) for place, cells in zip(places, frame.values, strict=True))
-        heading = " ".join(map(str, frame.index.names))
-        tables.append(Table((heading, *(label(data, name) for name in variables)), tuple(rows)))
+        frame = frame[(frame != "-").any(axis=1)].reset_index()
+        shown = [axis for axis in axes if axis != "direction" or data.sizes["direction"] > 1]
+        places = (" ".join(map(coordinate, place)) for place in frame[shown].itertuples(index=False, name=None))
+        rows = zip(places, *(frame[name] for name in variables), strict=True)
+        tables.append(Table((" ".join(shown), *(label(data, name) for name in variables)), tuple(rows)))
     if numbers:
         directions = list(results.sides(data)) or [""]
         cells = {name: map(number, np.broadcast_to(values, len(directions))) for name, values in numbers.items()}
