@@ -10,6 +10,7 @@ they are at least 1, except the last.
 show these. A statistic that a loss computes itself is counted, averaged, saved and shown once it has a row there.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import torch
@@ -332,12 +333,13 @@ def effective(part: Tensor) -> Tensor:
         >>> cocos.statistics.effective(part)
         tensor([2.])
     """
-    return torch.where(part.any(dim=1), torch.special.entr(part).sum(dim=1).exp(), 0)
+    entropy = (part * part.clamp(min=torch.finfo(part.dtype).tiny).log()).sum(dim=1).neg()  # faster than `entr`
+    return torch.where(part.sum(dim=1) != 0, entropy.exp(), 0)
 
 
 def participation(part: Tensor) -> Tensor:
     """Return the participation ratio of the negatives, 1 / Σ part² (Hill order 2)."""
-    active = part.any(dim=1)
+    active = part.sum(dim=1) != 0
     return torch.where(active, 1 / torch.where(active, part.square().sum(dim=1), 1), 0)
 
 
@@ -384,6 +386,7 @@ def as_many(mask: Tensor, negative: Tensor, generator: torch.Generator) -> Tenso
     return negative & (order <= last) & (number > 0)
 
 
+@torch.no_grad()
 def per_query(
     weights: Tensor, unit: Tensor, pairs: Pairs, eps: float = 0.01, *, equal: float | None = None
 ) -> dict[str, Tensor]:
@@ -409,18 +412,18 @@ def per_query(
     negative, positive = pairs.negative.to(weights.dtype), pairs.positive.to(weights.dtype)
     share, fraction = weights.abs() / unit, spread(weights, pairs)
     negative_share, positive_share = share * negative, share * positive
-    above = negative_share > eps
+    above = _ones(torch.gt, negative_share, eps)
     above_share = negative_share * above
     by_share = {
-        "contributing": above.sum(dim=1),
+        "contributing": above.sum(dim=1).long(),
         "weight_above": above_share.sum(dim=1),
         "weight_below": (negative_share - above_share).sum(dim=1),
         "weight_positive": positive_share.sum(dim=1),
-        "pulled_negatives": (above & (weights < 0)).sum(dim=1),
-        "pushed_positives": ((positive_share > eps) & (weights > 0)).sum(dim=1),
+        "pulled_negatives": above.mul_(_ones(torch.lt, weights, 0)).sum(dim=1).long(),
+        "pushed_positives": _ones(torch.gt, positive_share, eps).mul_(_ones(torch.gt, weights, 0)).sum(dim=1).long(),
     }
     statistics = {name: _by_unit(values, share) for name, values in by_share.items()} | {
-        "relative": relative(fraction, eps),
+        "relative": _ones(torch.gt, fraction, eps).sum(dim=1).long(),
         "push": push(weights),
         "pull": pull(weights),
         **how_spread(hardest_share(fraction), effective(fraction), participation(fraction)),
@@ -431,6 +434,12 @@ def per_query(
     return statistics
 
 
+def _ones(compare: Callable, left: Tensor, right: float) -> Tensor:
+    """Compare elements; return 1 or 0 in a dtype that sums them exactly, several times as fast as booleans."""
+    dtype = torch.promote_types(left.dtype, torch.float32)
+    return compare(left, right, out=torch.empty(left.shape, dtype=dtype, device=left.device))
+
+
 def _count_near(share: Tensor, eps: float, equal: float) -> Tensor:
     """Count the shares above 0 within `equal` of eps, relative to eps, (Q,) int64."""
-    return (((share - eps).abs() <= equal * eps) & (share > 0)).sum(dim=1)
+    return _ones(torch.le, (share - eps).abs_(), equal * eps).mul_(_ones(torch.gt, share, 0)).sum(dim=1).long()

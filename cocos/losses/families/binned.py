@@ -42,10 +42,11 @@ class BinnedAP(Loss):
     def _shares_and_precision(self, pairs: Pairs) -> tuple[Tensor, Tensor, Tensor]:
         """Positives in each bin, their share of all up to it, and the precision up to it, (Q, centres) each."""
         places, positives, negatives = self.places(pairs), [], []
+        positive, negative = (mask.to(places.dtype) for mask in (pairs.positive, pairs.negative))
         for centre in range(self.centres):
             pulse = (1 - (places - centre).abs()).relu()
-            positives.append(torch.where(pairs.positive, pulse, 0).sum(dim=1))
-            negatives.append(torch.where(pairs.negative, pulse, 0).sum(dim=1))
+            positives.append((pulse * positive).sum(dim=1))
+            negatives.append((pulse * negative).sum(dim=1))
         positive_mass, negative_mass = torch.stack(positives, dim=1), torch.stack(negatives, dim=1)
         total = (positive_mass + negative_mass).cumsum(dim=1)
         total = torch.where(total > 0, total, 1)
@@ -63,10 +64,11 @@ class BinnedAP(Loss):
         gains = precision + (share * (1 - precision)).flip(1).cumsum(dim=1).flip(1)
         costs = -(share * precision).flip(1).cumsum(dim=1).flip(1)
         places, weight = self.places(pairs), torch.zeros_like(pairs.scores)
+        positive, negative = (mask.to(places.dtype) for mask in (pairs.positive, pairs.negative))
         for centre in range(self.centres):
             offset, bin_ = places - centre, slice(centre, centre + 1)
-            added = torch.where(pairs.positive, gains[:, bin_], torch.where(pairs.negative, costs[:, bin_], 0))
-            weight = weight - torch.where(offset.abs() < 1, added * offset.sign(), 0)
+            inside = (1 - offset.abs()).relu().sign()  # products are faster than `torch.where` of irregular masks
+            weight = weight - (gains[:, bin_] * positive + costs[:, bin_] * negative) * inside * offset.sign()
         return torch.where(self.beyond(pairs), 0, weight * self.unit(pairs))
 
     def unit(self, pairs: Pairs) -> Tensor:
