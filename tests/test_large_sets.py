@@ -281,6 +281,19 @@ def test_slices_on_disk_read_their_own_rows(tmp_path, monkeypatch):
     assert max(number) <= 16 * (1 + 12)  # those of the first batch, which is checked, and of the slice
 
 
+@pytest.mark.parametrize(("module", "limit"), [(shards, "MIN_MAPPED"), (prepared, "MIN_DRAWN")])
+@pytest.mark.parametrize("loss", ["ntxent", ["ntxent", "triplet"]])
+def test_concat_of_disk_slices_equals_count(module, limit, loss, tmp_path, monkeypatch):
+    monkeypatch.setattr(module, limit, 1)
+    folder = write(tmp_path / "set", sides(), [123, 300])
+    *counts, whole = (
+        measures.count(cocos.open(folder), loss, batch_size=16, batches=batches) for batches in ("0:2", "2:9", "0:9")
+    )
+    joined = results.concat(counts)
+    by_loss = zip(joined.values(), whole.values(), strict=True) if isinstance(whole, dict) else [(joined, whole)]
+    assert all(left.identical(right) for left, right in by_loss)
+
+
 @pytest.mark.parametrize(
     ("given", "said"),
     [

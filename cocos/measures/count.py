@@ -150,11 +150,14 @@ def count(
         raise InputError(f"{stored.name} is read batch by batch, which does not go with metrics")
     if stored is not None and single:
         return _count_stored(stored, embeddings, asked[0], how, options, chosen, sampling)
+    # All slices of a set have the health of the same rows: all of them, or those of the first batch.
+    options["everything"] = chosen is not None and stored is None
     runs = prepare_all(embeddings, asked, **options, **sampling)
     _check(runs, convention)
     if metrics and isinstance(runs[0].embeddings, Scores):
         raise InputError("metrics: cocos.measures.evaluate has those of scores")
-    health = reports(runs)
+    is_sliced = chosen is not None and stored is not None
+    health = reports(prepare_all(embeddings, asked, **options, **sampling | {"batches": 1}) if is_sliced else runs)
     if chosen is not None:
         only = functools.cache(lambda plan: plan.only(chosen))
         runs = [replace(run, plan=only(run.plan), apart=True) for run in runs]
