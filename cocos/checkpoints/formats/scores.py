@@ -108,11 +108,14 @@ class Lists:
         matrix[self.query, self.position] = values
         return torch.from_numpy(matrix)
 
-    @property
-    def candidate_index(self) -> Tensor | None:
-        """Candidate at each position, (Q, C), -1 for padding; None if all lists are the same."""
+    def scores(self, columns: dict[str, Any], **options: Any) -> Scores:
+        """Return the scores of the lists; `columns` of all rows are `score`, `label` (1 or 0) and others."""
         index = self.pad(self.candidate, -1).long()
-        return None if torch.equal(index, torch.arange(index.shape[1]).expand_as(index)) else index
+        is_one_list = torch.equal(index, torch.arange(index.shape[1]).expand_as(index))
+        labels = self.pad(columns["label"], -1)
+        matrices = {name: self.pad(values) for name, values in columns.items() if name not in {"score", "label"}}
+        options |= {"candidate_index": None if is_one_list else index, "names": self.names}
+        return Scores(self.pad(columns["score"]), labels == 1, negative=labels == 0, **matrices, **options)
 
 
 def read_numbers(line: Callable[[int], str], name: str, column: Sequence[Any]) -> np.ndarray:
@@ -133,7 +136,7 @@ def read_table(file: File) -> Scores:
         raise InputError(f"there is no column {missing[0]!r}, expected {', '.join(TABLE_COLUMNS)}, optionally logq")
     names = ("score", "label", *(name for name in OPTIONAL_COLUMNS if name in table.names))
     columns = {name: read_numbers(table.line, name, table.column(name)) for name in names}
-    label = columns.pop("label")
+    label = columns["label"]
     if len(wrong := np.flatnonzero((label != 0) & (label != 1))):
         raise InputError(f"{table.line(wrong[0])}: label {label[wrong[0]]:g}, expected 1 or 0")
     lists = Lists.read(table.column("query"), table.column("candidate"))
@@ -141,17 +144,7 @@ def read_table(file: File) -> Scores:
     if "logq" in columns:
         logq = torch.empty(len(lists.names[1]), dtype=torch.float64)
         logq[lists.candidate] = torch.from_numpy(columns.pop("logq"))
-    labels = lists.pad(label, -1)
-    matrices = {name: lists.pad(values) for name, values in columns.items()}
-    return Scores(
-        matrices.pop("score"),
-        labels == 1,
-        negative=labels == 0,
-        candidate_index=lists.candidate_index,
-        names=lists.names,
-        logq=logq,
-        **matrices,
-    )
+    return lists.scores(columns, logq=logq)
 
 
 def read_run(file: File, data: Any) -> Scores:
@@ -163,23 +156,18 @@ def read_run(file: File, data: Any) -> Scores:
         raise InputError(f"none of its queries is judged in {path}")
     queries, _, candidates, _, scores, _ = zip(*sorted(rows, key=lambda row: order[row[0]]), strict=True)
     lists, pairs = Lists.read(queries, candidates), list(zip(queries, candidates, strict=True))
-    grade = lists.pad([judgements[query].get(candidate, 0) for query, candidate in pairs])
-    is_padding = lists.pad(0, 1).bool()
+    grade = np.array([judgements[query].get(candidate, 0) for query, candidate in pairs], dtype=np.float64)
+    score = read_numbers("row {} of the judged queries".format, "score", scores)
     unjudged = lists.pad([candidate not in judgements[query] for query, candidate in pairs]).nonzero()
     for query, candidate in pairs:
         judgements[query].pop(candidate, None)
     unlisted = [[grade for grade in judgements[query].values() if grade > 0] for query in lists.names[0]]
     width = max(1, *map(len, unlisted))
     note = f"{len(lists.names[0])} of {len(judgements)} queries judged in {path} are in the run"
-    return Scores(
-        lists.pad(read_numbers("row {} of the judged queries".format, "score", scores)),
-        (grade > 0) & ~is_padding,
-        negative=(grade <= 0) & ~is_padding,
-        grade=grade.clamp(min=0),
+    return lists.scores(
+        {"score": score, "label": grade > 0, "grade": grade.clip(0)},
         unlisted=torch.tensor([grades + [0.0] * (width - len(grades)) for grades in unlisted], dtype=torch.float64),
         marks={"unjudged": unjudged} if len(unjudged) else None,
-        candidate_index=lists.candidate_index,
-        names=lists.names,
         notes=(NO_BATCHES, note),
     )
 
