@@ -133,6 +133,7 @@ def open_arrays(
         notes += noise_notes
     if "query" in arrays and "query_group" not in arrays:
         notes.append(f"{path} has no groups: row i of the queries matches row i of the candidates")
+    arrays |= {name: picture_paths(path, arrays[name]) for name in PICTURE_ARRAYS if name in arrays}
     provenance, settings = read_provenance(arrays.pop("provenance", None))
     embeddings = build_embeddings(path, arrays, tuple(map(str, provenance.get("notes") or ())))
     contents = {name: plain(array) if hasattr(array, "dtype") else f"({len(array)},)" for name, array in arrays.items()}
@@ -148,6 +149,7 @@ def open_arrays(
 def build_embeddings(path: Path, arrays: dict[str, Any], notes: tuple[str, ...] = ()) -> Embeddings:
     """Return the embeddings in the arrays of a file."""
     labelled = "embeddings" in arrays
+    is_shared = labelled and "proxies" not in arrays  # samples are their own candidates
     options = {name: array for name, array in arrays.items() if name in (LABELLED if labelled else TWO_SIDED)}
     for name in arrays.keys() & set(QUEUES):
         group = arrays.get(f"{name}_group")
@@ -157,18 +159,16 @@ def build_embeddings(path: Path, arrays: dict[str, Any], notes: tuple[str, ...] 
     if (directions := options.get("directions")) is not None:
         text = directions if isinstance(directions, str) else ",".join(map(str, np.ravel(directions)))
         options["directions"] = annotations.directions([name.strip(' "') for name in text.strip("[]").split(",")])
-    pictures = {name: picture_paths(path, arrays[name]) for name in PICTURE_ARRAYS if name in arrays}
-    for option, values, sides in (("names", arrays, NAME_ARRAYS), ("pictures", pictures, PICTURE_ARRAYS)):
-        query, candidate = (values.get(name) for name in sides)
-        if query is not None or candidate is not None:  # samples are their own candidates
-            options[option] = query if labelled and "proxies" not in arrays else (query, candidate)
+    for option, names in (("names", NAME_ARRAYS), ("pictures", PICTURE_ARRAYS)):
+        query, candidate = (arrays.get(name) for name in names)
+        options[option] = query if is_shared else (query, candidate)
     marks: dict[str, Any] = {}
     label = str(np.asarray(arrays.get("mark_name", "look-alike")).reshape(-1)[0])
     if "query_mark" in arrays or "marked" in arrays:
         sides = arrays.get("query_mark"), arrays.get("candidate_mark", arrays.get("query_mark"))
         marks[label] = arrays.get("marked", sides)
     if sources := {name.removesuffix("_source"): arrays[name] for name in SOURCE_ARRAYS if name in arrays}:
-        marks["source"] = {"candidate": sources["query"]} if labelled and "proxies" not in arrays else sources
+        marks["source"] = {"candidate": sources["query"]} if is_shared else sources
     with prefixed(str(path)):
         return (Embeddings.labelled if labelled else Embeddings)(**options, marks=marks, notes=notes)
 
