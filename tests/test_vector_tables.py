@@ -84,6 +84,17 @@ def test_labelled_vectors_open_as_embeddings(tmp_path, write):
     assert ((groups[:, None] == groups) == (LABELS[:, None] == LABELS)).all()
 
 
+@pytest.mark.parametrize("suffix", ["npz", "npy"])
+def test_label_minus_one_has_no_positive(tmp_path, suffix):
+    sets = {"embeddings": ROWS, "labels": np.where(LABELS == 0, -1, LABELS)}
+    if suffix == "npz":
+        np.savez(tmp_path / "a.npz", **sets)
+    for name, values in sets.items() if suffix == "npy" else ():
+        np.save(tmp_path / f"{name}.npy", values)
+    groups = cocos.open(tmp_path / "a.npz" if suffix == "npz" else tmp_path).embed(device="cpu").query_group
+    assert [(groups == group).sum() for group in groups] == [1] * 3 + [3] * 9
+
+
 def pair_lists(folder):
     rows = [(f'"{listed(ROWS[k])}"', f'"{listed(OTHER[k])}"') for k in range(12)]
     (folder / "a.csv").write_text(lines([("query_embedding", "candidate_embedding"), *rows]))

@@ -378,7 +378,7 @@ def test_trouble_with_the_data_is_one_clear_sentence(tmp_path, folder, trouble):
     change(folder)
     with pytest.raises(InputError) as caught:
         cocos.open(path, data=folder).embed(device="cpu")
-    assert sentence in str(caught.value) and "\n" not in str(caught.value)
+    assert sentence in str(caught.value) and "\n" not in str(caught.value) and str(tmp_path) in str(caught.value)
 
 
 # Pickles that ask for more than words.
