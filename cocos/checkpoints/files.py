@@ -203,10 +203,8 @@ class File:
         """Read a JSON file in the folder; None if absent."""
         if name not in self:
             return None
-        try:
+        with tables.readable(self.path / name):
             return json.loads((self.path / name).read_bytes())
-        except (OSError, ValueError, RecursionError) as error:
-            raise InputError(f"{self.path / name}: not readable as JSON ({str(error)[:100]})") from None
 
 
 def explain_refusal(path: Path, error: str) -> str:
