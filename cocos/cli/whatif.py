@@ -40,16 +40,16 @@ def whatif(
     quiet: options.Quiet = False,
 ):
     """Recount the same batches with a different temperature, margin, batch size, mining rule or loss."""
-    measure = "temperature" if settles else "replay" if effective is None else "solve"
-    if measure != "replay" and (what or by):
+    compares = effective is None and not settles
+    if not compares and (what or by):
         raise InputError("--what and --by do not go with --settles and --effective")
-    output.check_output(out, file, data, suffixes=output.RESULTS + (() if measure == "solve" else output.FIGURES))
+    output.check_output(out, file, data, suffixes=output.RESULTS + (output.FIGURES if compares or settles else ()))
     checkpoint, (chosen,), values, _ = options.open_with_losses(context, file)
-    values |= options.chosen(context, "effective", *(("what", "by", "eps") if measure == "replay" else ()))
+    values |= options.chosen(context, "effective", "settles", *(("what", "by", "eps") if compares else ()))
     if batch_size:
         del values["batch_size"]
         sizes = [options.read_size(size) for size in batch_size.split(",")]
         values |= {"batch_sizes": sizes} if settles else {"batch_size": sizes[0] if len(sizes) == 1 else batch_size}
     with output.progress(quiet) as start:
-        dataset = getattr(cocos.measures, measure)(checkpoint, chosen, progress=start, **values)
+        dataset = cocos.measures.whatif(checkpoint, chosen, progress=start, **values)
     output.show(context, dataset)
