@@ -351,7 +351,13 @@ def test_a_result_without_a_place_on_the_page_is_refused():
 @pytest.mark.parametrize("name", ["page.pdf", "missing/page.html"])
 def test_a_page_that_cannot_be_written_is_refused(tmp_path, name):
     with pytest.raises(cocos.InputError, match="output"):
-        cocos.report(measures.count(rows(), batch_size=32)).save(tmp_path / name)
+        cocos.report(measures.count(rows(), batch_size=32), out=tmp_path / name)
+
+
+@pytest.mark.usefixtures("undrawn")
+def test_report_with_out_writes_the_page(tmp_path):
+    page = cocos.report(measures.count(rows(), batch_size=32), out=tmp_path / "page.html")
+    assert (tmp_path / "page.html").read_text() == page.html()
 
 
 @pytest.fixture(scope="module")

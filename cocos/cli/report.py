@@ -51,6 +51,5 @@ def report(
             losses.append(chosen)
         typed = partial(output.complete, context=context)
         named = [] if any(losses) else files
-        html = cocos.report(*sources, loss=losses, start=start, typed=typed, files=named, **values)
-    html.save(out)
+        html = cocos.report(*sources, out=out, loss=losses, start=start, typed=typed, files=named, **values)
     output.print_result(context, [html.verdict], html.document(), html.missing)

@@ -543,6 +543,7 @@ def of_model(
 
 def report(
     *sources: Any,
+    out: Path | str | None = None,
     loss: Any = None,
     start: Callable[[str], Any] | None = None,
     typed: Callable[[Step], Step | str] = lambda step: step,
@@ -554,6 +555,7 @@ def report(
     Args:
         sources: embeddings or a checkpoint; two of them to compare; or Datasets of `count`, `audit`, `run`, `diff` and
             other measures with a plot.
+        out: HTML file that is written; None: none.
         loss: a loss, or its name, or a list of one for each model; None: the one that a checkpoint recorded, or
             `ntxent`.
         start: progress, name of the work -> callback.
@@ -562,13 +564,30 @@ def report(
         **options: of the measures, such as those of `Sampling`.
 
     Raises:
-        InputError: nothing to show, sources of different kinds, or more than two models.
+        InputError: nothing to show, sources of different kinds, more than two models, or `out` cannot be written.
 
     Examples:
         >>> rows = torch.randn(64, 8, generator=torch.Generator().manual_seed(0))
         >>> page = cocos.report(cocos.Embeddings(rows, rows + 0.1), batch_size=32)
         >>> page.save("report.html")  # doctest: +SKIP
     """
+    if out is not None:
+        writable(Path(out))
+    page = _page_of(sources, loss, start, typed, files, options)
+    if out is not None:
+        page.save(out)
+    return page
+
+
+def _page_of(
+    sources: Sequence[Any],
+    loss: Any,
+    start: Callable[[str], Any] | None,
+    typed: Callable[[Step], Step | str],
+    files: Sequence[Path],
+    options: Mapping[str, Any],
+) -> Page:
+    """Make the page of `report`."""
     compares = not any(isinstance(each, dict) for each in sources)
     by_source = [list(each.values()) if isinstance(each, dict) else [each] for each in sources]  # a result a loss
     files = [file for file, datasets in zip(files, by_source, strict=False) for _ in datasets]
