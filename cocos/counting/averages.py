@@ -4,7 +4,6 @@ Arrays are (direction, batch, query), NaN where a batch has fewer queries than t
 of candidates, or of each kind of mark, has one more axis behind them.
 """
 
-import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -313,17 +312,3 @@ def _of_sources(one: xr.Dataset, full: np.ndarray, standard: bool) -> dict:
                 whole, batches = (mean(values[statistic.name][k], exists, axis) for axis in ((0, 1), 1))
             entries[label][statistic.numbers[0].name] = entry(float(whole), batches, full, standard=standard)
     return entries
-
-
-def drawn(data: xr.Dataset, full: np.ndarray) -> dict:
-    """Entries of a JSON document on eps, the health of the embeddings, and how the batches were drawn."""
-    attrs = data.attrs
-    return {
-        "eps": float(attrs["eps"]),
-        "batches": int(data.sizes["batch"]),
-        "full_batches": int(full.sum()),
-        "health": json.loads(attrs["health"]),
-        "batch_size": int(attrs["batch_size"]),
-        "seed": int(attrs["seed"]),
-        **{name: attrs.get(name) for name in ("device", "dtype", "sample", "copies", "same_group")},
-    }
