@@ -157,12 +157,13 @@ def refuse_links(path: Path, content: io.BytesIO) -> None:
     """Refuse an untrusted file with links, external storage or virtual arrays, which refer to other files."""
     import h5py  # takes a while, and few commands read a result
 
-    def outside(name: str, link: object) -> str | None:
+    def refused(name: str, link: object) -> str | None:
         if not isinstance(link, h5py.HardLink):
             return name
-        array = file[name]
-        return name if isinstance(array, h5py.Dataset) and (array.external or array.is_virtual) else None
+        item = file[name]
+        elsewhere = isinstance(item, h5py.Dataset) and (item.external or item.is_virtual)
+        return name if elsewhere or h5py.h5o.get_info(item.id).rc > 1 else None  # or a group that contains itself
 
     with h5py.File(content, "r") as file:
-        if name := file.visititems_links(outside):
-            raise UnsafeFile(f"{path}: {name} refers to other files, expected arrays in the file itself")
+        if name := file.visititems_links(refused):
+            raise UnsafeFile(f"{path}: {name} is a link or in another file, expected arrays in the file itself")

@@ -71,10 +71,6 @@ COUNT_SETTINGS = {
 SAME_SETTINGS = {"eps": "eps", "share": "shares of a", "unit": "the unit", "metric": "the metric"}
 # Characters of a name in a result.
 ROW_NAME_CHARACTERS = 200
-# Characters of the name of a row in a table.
-ROW_NAME = 36
-# Largest difference that rounding makes, in parts of the largest value.
-EQUAL_VALUES = 1e-6
 
 
 @checked
