@@ -1,19 +1,15 @@
-"""The shelf of readers, one file per kind of question: from passes over the scores to statistics of every query.
+"""Readers, one file per kind of question: from passes over the scores to statistics of every query.
 
 The reader of a loss returns, for each direction, a dict of (queries,) tensors in the order of the batches:
 `contributing`; `uncertain` (candidates that may lie on either side of eps: the true count is within that many of
 `contributing`); the other statistics of `cocos.statistics.per_query` that need no threshold, `negatives`; and if
 requested and available from one pass, `effective` and `participation`, `relative` and `relative_uncertain`.
 
-A new loss gets a reader from one file here with a function `reads(loss, eps, *, spread, relative)`, which returns the
-reader, or None for other losses.
+The file of a family has a function `reads(loss, eps, *, spread, relative)`, which returns the reader of a loss, or None
+for other losses.
 """
 
-import functools
-import importlib
-import pkgutil
-from collections.abc import Callable
-
+from cocos.engine.readers import cross_example, hinge, sigmoid, softmax
 from cocos.engine.readers.curves import Histogram, PrecisionRecall, PrecisionRecallCurve
 from cocos.engine.readers.neighbours import Neighbours
 from cocos.engine.readers.ranks import PositiveRanks, Ranks
@@ -54,12 +50,6 @@ def has(loss) -> bool:
 
 
 def _own(loss, eps: float, *, spread: bool, relative: bool):
-    found = (reads(loss, eps, spread=spread, relative=relative) for reads in _shelf())
-    return next((reader for reader in found if reader is not None), None)
-
-
-@functools.cache
-def _shelf() -> tuple[Callable, ...]:
-    """Collect the functions `reads` of all files."""
-    modules = (importlib.import_module(f"{__name__}.{each.name}") for each in pkgutil.iter_modules(__path__))
-    return tuple(module.reads for module in modules if hasattr(module, "reads"))
+    families = (softmax, hinge, sigmoid, cross_example)
+    possible = (family.reads(loss, eps, spread=spread, relative=relative) for family in families)
+    return next((reader for reader in possible if reader is not None), None)
