@@ -103,48 +103,18 @@ class SoftmaxReader:
         return result | statistics.how_spread(top, *spread)
 
 
-class _Couples(Pairs):
-    """Pairs of one positive and one negative per query, (n, 2), whose closed forms need neither masks nor sums.
-
-    Args:
-        positive: (n,) score.
-        negative: (n,) score.
-        there: (n,) whether there is a negative.
-        norm: (n,) of the query.
-    """
-
-    def __init__(self, positive: Tensor, negative: Tensor, there: Tensor, norm: Tensor):
-        self.__dict__.update(dict.fromkeys(("candidate_group", "candidate_norm", "embeddings")), query_norm=norm)
-        mask = torch.stack([torch.ones_like(there), torch.zeros_like(there)]).T
-        self.__dict__.update(scores=torch.stack([positive, negative]).T, positive=mask)
-        self.__dict__.update(negative=torch.stack([mask[:, 1], there]).T)
-
-    def positives(self) -> Tensor:
-        """Number of positives, one for each query, (n, 1)."""
-        return torch.ones_like(self.scores[:, :1])
-
-    def residual(self, logits: Tensor, negative: Tensor | None = None) -> Tensor:
-        """As in `Pairs`."""
-        there = (self.negative if negative is None else negative)[:, 1]
-        missing = torch.where(there, (logits[:, 1] - logits[:, 0]).sigmoid(), 0)
-        return torch.stack([-missing, missing]).T
-
-
 def with_pooled_negative(view: View, k: int, a: int, b: int, whole: Tensor) -> Pairs:
     """Pair the positives of some queries with one last column that stands for all negatives; columns are contiguous."""
     query, _, score = view.scored(k, a, b)
-    count, there, norm = view.counted(k)[a:b], whole > -torch.inf, view.sides[k].norm[a:b]
-    whole, numbers = torch.where(there, whole, 0), np.diff(view.positive_edges(k)[a : b + 1])  # of the host: no waiting
-    if (numbers == 1).all():
-        return _Couples(score, whole, there, norm)
+    count, present = view.counted(k)[a:b], (whole > -torch.inf)[None]
     slot = torch.arange(len(query), device=score.device) - (count.cumsum(0) - count)[query]
-    slots = score.new_zeros(int(numbers.max()), b - a)
+    most = int(np.diff(view.positive_edges(k)[a : b + 1]).max(initial=0))  # on the host: does not wait for a GPU
+    slots = score.new_zeros(most, b - a)
     filled = torch.zeros_like(slots, dtype=torch.bool)
     slots[slot, query], filled[slot, query] = score, True
-    there = there[None]
     return Pairs(
-        torch.cat([slots, whole[None]]).T,
-        torch.cat([filled, torch.zeros_like(there)]).T,
-        torch.cat([torch.zeros_like(filled), there]).T,
-        query_norm=norm,
+        torch.cat([slots, torch.where(present, whole, 0)]).T,
+        torch.cat([filled, torch.zeros_like(present)]).T,
+        torch.cat([torch.zeros_like(filled), present]).T,
+        query_norm=view.sides[k].norm[a:b],
     )
