@@ -36,8 +36,8 @@ def memory(device: torch.device) -> int | None:
 
 def workers() -> int:
     """Number of threads that visit parts: PyTorch's setting, at most one per processor."""
-    there = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return max(1, min(_asked.get() or torch.get_num_threads(), there))
+    processors = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return max(1, min(_asked.get() or torch.get_num_threads(), processors))
 
 
 @contextmanager
@@ -61,8 +61,8 @@ def rounding() -> Generator[None]:
 
     `torch.set_float32_matmul_precision("medium")` makes a CPU with AMX multiply in bfloat16, and "high" a GPU in TF32.
     """
-    found: list[Any] = [getattr(each, "matmul", None) for each in (torch.backends.cuda, torch.backends.mkldnn)]
-    switches = [each for each in found if hasattr(each, "fp32_precision")]
+    products: list[Any] = [getattr(library, "matmul", None) for library in (torch.backends.cuda, torch.backends.mkldnn)]
+    switches = [product for product in products if hasattr(product, "fp32_precision")]
     if not switches:  # before PyTorch 2.9 one setting serves every backend
         before = torch.get_float32_matmul_precision()
         torch.set_float32_matmul_precision("highest")
@@ -71,11 +71,11 @@ def rounding() -> Generator[None]:
         finally:
             torch.set_float32_matmul_precision(before)
         return
-    kept = [each.fp32_precision for each in switches]
-    for each in switches:
-        each.fp32_precision = "ieee"
+    precisions = [switch.fp32_precision for switch in switches]
+    for switch in switches:
+        switch.fp32_precision = "ieee"
     try:
         yield
     finally:
-        for each, value in zip(switches, kept, strict=True):
-            each.fp32_precision = value
+        for switch, precision in zip(switches, precisions, strict=True):
+            switch.fp32_precision = precision

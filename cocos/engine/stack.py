@@ -55,37 +55,36 @@ def view(
     batches = _validated(embeddings, batches, metric, product)
     if metric == "squared_chord":
         embeddings, metric = _on_sphere(embeddings), "squared_euclidean"
-    paired, matrices = batches[0].paired, (embeddings.query, embeddings.candidate)
-    offsets = [np.cumsum([0, *each], dtype=np.int64) for each in zip(*(batch.sizes for batch in batches), strict=True)]
-    index = [torch.cat([getattr(batch, f"{name}_index") for batch in batches]).long() for name in SIDE_NAMES]
-    if paired and not _pairs(embeddings, batches, index):
-        for batch in batches:
-            check_pairs(embeddings, batch)
-    own = _Own.of(embeddings, index, offsets, paired=paired, apart=paired and same_group == "negative")
     origin = None
     if metric in {"euclidean", "squared_euclidean"}:
         product = "float64"  # a distance of two near rows is a small difference of large squares
-    if metric in {"euclidean", "squared_euclidean"}:
         wide = torch.promote_types(embeddings.candidate.dtype, torch.float32)
         origin = embeddings.candidate.mean(dim=0, dtype=wide)
-    orders = [each[place] for each, place in zip(index, own.place, strict=True)]
+    sizes = zip(*(batch.sizes for batch in batches), strict=True)
+    rows, columns = (np.cumsum([0, *side_sizes], dtype=np.int64) for side_sizes in sizes)
+    index = [torch.cat([getattr(batch, f"{name}_index") for batch in batches]).long() for name in SIDE_NAMES]
+    paired = batches[0].paired
+    if paired and not _are_pairs(embeddings, batches, index):
+        for batch in batches:
+            check_pairs(embeddings, batch)
+    layout = _sort_sides(embeddings, index, (rows, columns), paired=paired, separate=same_group == "negative")
     sides = []
-    for k, (name, matrix) in enumerate(zip(SIDE_NAMES, matrices, strict=True)):
-        order, unit = orders[k], name in similarities.NORMALISED_SIDES.get(metric, ())
+    for k, (name, matrix) in enumerate(zip(SIDE_NAMES, (embeddings.query, embeddings.candidate), strict=True)):
+        order, is_unit = index[k][layout.place[k]], name in similarities.NORMALISED_SIDES.get(metric, ())
         if origin is None and len(matrix) < 2 * len(order):  # rows are read faster in the order of the matrix
-            places = torch.arange(len(matrix), device=matrix.device)
-            norm = embeddings.kept("norms", (matrix,), lambda rows, places=places: exact.lengths(rows, places))[order]
+            numbers = torch.arange(len(matrix), device=matrix.device)
+            norms = embeddings.kept("norms", (matrix,), lambda rows, numbers=numbers: exact.lengths(rows, numbers))
+            norm = norms[order]
         else:
             norm = exact.lengths(matrix, order, origin)
-        if unit and not norm.min() > 0:
+        if is_unit and not norm.min() > 0:
             similarities.check(embeddings, metric)
-        partner = own.partner[k] if own.partner and not (k and batches[0].extra) else None
-        sides.append(ViewSide(matrix, order, own.place[k], own.first[k], own.last[k], partner, norm, unit))
+        partner = layout.partner[k] if layout.partner and not (k and batches[0].extra) else None
+        sides.append(ViewSide(matrix, order, layout.place[k], layout.first[k], layout.last[k], partner, norm, is_unit))
     two = len(embeddings.directions) == 2
-    shared, rows, columns = embeddings.shared, *offsets
-    made = View((sides[0], sides[1]), rows, columns, metric, two, shared, product, embeddings, origin)
-    _refuse_out_of_range(made)
-    return made
+    view = View((sides[0], sides[1]), rows, columns, metric, two, embeddings.shared, product, embeddings, origin)
+    _refuse_out_of_range(view)
+    return view
 
 
 def _on_sphere(embeddings: Embeddings) -> Embeddings:
@@ -118,87 +117,87 @@ def _validated(embeddings: Embeddings, batches, metric: str, product: str) -> li
     return batches
 
 
-def _pairs(embeddings: Embeddings, batches: list[Batch], index: list[Tensor]) -> bool:
-    """Whether all rows of all batches are pairs of one group; False where one comparison does not tell."""
+def _are_pairs(embeddings: Embeddings, batches: list[Batch], index: list[Tensor]) -> bool:
+    """Whether all rows of all batches are pairs of one group, by one comparison; False if it cannot decide."""
     if any(batch.extra or batch.sizes[0] != batch.sizes[1] for batch in batches):
         return False
     return torch.equal(embeddings.query_group[index[0]], embeddings.candidate_group[index[1]])
 
 
 @dataclass(frozen=True, eq=False)
-class _Own:
-    """Visiting order of both sides, and the range of each row's own group on the other side."""
+class _Layout:
+    """Visiting order of both sides, and the range of each row's group on the other side: see `ViewSide`."""
 
     place: tuple[Tensor, Tensor]
     first: tuple[Tensor, Tensor]
     last: tuple[Tensor, Tensor]
     partner: tuple[Tensor, Tensor] | None
 
-    @classmethod
-    def of(cls, embeddings, index: list[Tensor], offsets: list[np.ndarray], *, paired: bool, apart: bool) -> "_Own":
-        """Sort both sides by block and group; with `apart`, each pair is its own group."""
-        device = index[0].device
-        if (
-            paired
-            and len(offsets[0]) > 2
-            and np.array_equal(offsets[0], offsets[1])
-            and (apart or (embeddings.groups.single and int(torch.bincount(index[0]).max()) < 2))
-        ):
-            at = torch.arange(len(index[0]), device=device)  # each pair is its own group: places are rows
-            return cls((at, at), (at, at), (at + 1, at + 1), (at, at))
-        block = [torch.from_numpy(np.repeat(np.arange(len(o) - 1), np.diff(o))).to(device) for o in offsets]
-        start = [torch.from_numpy(o).to(device)[b] for o, b in zip(offsets, block, strict=True)]
-        within = [torch.arange(len(i), device=device) - s for i, s in zip(index, start, strict=True)]
-        groups = within if apart else [embeddings.query_group[index[0]], embeddings.candidate_group[index[1]]]
-        key = _sort_keys(block, groups)
-        place = [_sorted(each) for each in key]
-        key = [each[p] for each, p in zip(key, place, strict=True)]
-        at = torch.arange(len(key[0]), device=device)
-        if torch.equal(*key) and bool((key[0][1:] > key[0][:-1]).all()):
-            return cls((place[0], place[1]), (at, at), (at + 1, at + 1), (at, at) if paired else None)
-        first, last = (
-            (torch.searchsorted(key[1], key[0], right=right), torch.searchsorted(key[0], key[1], right=right))
-            for right in (False, True)
-        )
-        partner = None
-        if paired:
-            turned = [torch.empty_like(p).index_copy_(0, p, torch.arange(len(p), device=device)) for p in place]
-            beside = torch.from_numpy(offsets[1]).to(device)[block[0]] + within[0]
-            back = torch.from_numpy(offsets[0]).to(device)[block[1]] + within[1]
-            inside = back.clamp(max=len(index[0]) - 1)  # hard negatives have no partner and are not queries
-            partner = (turned[1][beside[place[0]]], turned[0][inside[place[1]]])
-        return cls((place[0], place[1]), first, last, partner)
+
+def _sort_sides(embeddings, index: list[Tensor], edges: tuple, *, paired: bool, separate: bool) -> _Layout:
+    """Sort the rows of both sides, `index`, by block and group; if pairs are `separate`, each is a group of its own."""
+    device, separate = index[0].device, separate and paired
+    number = torch.arange(len(index[0]), device=device)
+    if (
+        paired
+        and len(edges[0]) > 2
+        and np.array_equal(*edges)
+        and (separate or (embeddings.groups.single and int(torch.bincount(index[0]).max()) < 2))
+    ):  # each pair is its own group: places are rows
+        return _Layout((number, number), (number, number), (number + 1, number + 1), (number, number))
+    block = [torch.from_numpy(np.repeat(np.arange(len(e) - 1), np.diff(e))).to(device) for e in edges]
+    start = [torch.from_numpy(e).to(device)[b] for e, b in zip(edges, block, strict=True)]
+    within = [torch.arange(len(i), device=device) - s for i, s in zip(index, start, strict=True)]
+    groups = within if separate else [embeddings.query_group[index[0]], embeddings.candidate_group[index[1]]]
+    keys = _sort_keys(block, groups)
+    place = [_ascending_order(key) for key in keys]
+    keys = [key[order] for key, order in zip(keys, place, strict=True)]
+    if torch.equal(*keys) and bool((keys[0][1:] > keys[0][:-1]).all()):
+        partner = (number, number) if paired else None
+        return _Layout((place[0], place[1]), (number, number), (number + 1, number + 1), partner)
+    first, last = (
+        (torch.searchsorted(keys[1], keys[0], right=right), torch.searchsorted(keys[0], keys[1], right=right))
+        for right in (False, True)
+    )
+    partner = None
+    if paired:
+        inverse = [torch.empty_like(p).index_copy_(0, p, torch.arange(len(p), device=device)) for p in place]
+        candidate = torch.from_numpy(edges[1]).to(device)[block[0]] + within[0]
+        query = torch.from_numpy(edges[0]).to(device)[block[1]] + within[1]
+        query = query.clamp(max=len(index[0]) - 1)  # hard negatives have no partner and are not queries
+        partner = (inverse[1][candidate[place[0]]], inverse[0][query[place[1]]])
+    return _Layout((place[0], place[1]), first, last, partner)
 
 
 def _sort_keys(block: list[Tensor], groups: list[Tensor]) -> list[Tensor]:
     """Integer keys that sort both sides by block and, within a block, by group."""
     if int(block[0][-1]) == 0:
         return groups
-    low = min(int(each.min()) for each in groups)
-    span = max(int(each.max()) for each in groups) - low + 1
+    low = min(int(group.min()) for group in groups)
+    span = max(int(group.max()) for group in groups) - low + 1
     if span > 2**62 // (int(block[0][-1]) + 1):
         inverse = torch.cat(groups).unique(return_inverse=True)[1]
         groups, low, span = list(inverse.split([len(each) for each in groups])), 0, len(inverse)
     return [b * span + (g - low) for b, g in zip(block, groups, strict=True)]
 
 
-def _sorted(key: Tensor) -> Tensor:
+def _ascending_order(key: Tensor) -> Tensor:
     """Stable ascending order of a key."""
     if bool((key[1:] >= key[:-1]).all()):
         return torch.arange(len(key), device=key.device)
     return key.argsort(stable=True)
 
 
-def _refuse_out_of_range(made: View) -> None:
+def _refuse_out_of_range(view: View) -> None:
     """Reject embeddings whose scores leave the range of the arithmetic."""
-    longest = made.sides[0].longest + made.sides[1].longest
+    longest = view.sides[0].longest + view.sides[1].longest
     if not longest < torch.finfo(torch.float64).max ** 0.5:
         raise InputError(
-            f"{made.metric} scores of embeddings with lengths of up to {longest:.1e} leave the range of float64; "
+            f"{view.metric} scores of embeddings with lengths of up to {longest:.1e} leave the range of float64; "
             "divide all embeddings by one number"
         )
-    if made.product != "float64" and not longest**2 < LARGEST_FLOAT32_SCORE:
+    if view.product != "float64" and not longest**2 < LARGEST_FLOAT32_SCORE:
         raise InputError(
-            f"{made.metric} scores of these embeddings may reach {longest**2:.1e}, beyond the range of float32; choose "
+            f"{view.metric} scores of these embeddings may reach {longest**2:.1e}, beyond the range of float32; choose "
             "the dtype float64"
         )

@@ -66,9 +66,9 @@ class Threshold:
         score = self.view.exact(*pair)
         for direction, (sums, query) in enumerate(zip(state.sums, pair, strict=False)):
             excess = score - self.levels[direction][k, query]
-            mine = (side >> direction & 1) > 0
-            sums["above"][k].index_add_(0, query, ((excess > self.view.tie) & mine).long())
-            sums["ties"][k].index_add_(0, query, ((excess.abs() <= self.view.tie) & mine).long())
+            in_line = (side >> direction & 1) > 0
+            sums["above"][k].index_add_(0, query, ((excess > self.view.tie) & in_line).long())
+            sums["ties"][k].index_add_(0, query, ((excess.abs() <= self.view.tie) & in_line).long())
 
     def _decide_all(self, state: Tally, tile: Tile, k: int, low: list[Tensor], high: list[Tensor]) -> None:
         """Compare the scores between both ends of the k-th level in a float64 product of the tile."""

@@ -192,7 +192,7 @@ class Product:
             if compiled:
                 native.stack(self._side(0, where[0]), self._side(1, where[1]), scores)
             else:
-                left, right = (view.operand(j, each.start, each.stop) for j, each in enumerate(where))
+                left, right = (view.operand(j, places.start, places.stop) for j, places in enumerate(where))
                 plain.product(left, right, scores)
             yield self._masked(Tile(view, scores, *where, whole=True))
             k = end
@@ -236,7 +236,7 @@ class Product:
         if self.view.metric == "euclidean":
             tile.scores.clamp_(max=0).neg_().sqrt_().neg_()
         side = self.view.sides[0]
-        first, last = (own[tile.rows] for own in side.own)
+        first, last = (ends[tile.rows] for ends in side.host_ranges)
         if tile.whole or (np.minimum(last, tile.columns.stop) > np.maximum(first, tile.columns.start)).any():
             tile.functions.mask(tile.scores, side.first[tile.rows], side.last[tile.rows], tile.columns.start)
         return tile

@@ -57,7 +57,7 @@ class ViewSide:
         return len(self.order)
 
     @cached_property
-    def own(self) -> tuple[np.ndarray, np.ndarray]:
+    def host_ranges(self) -> tuple[np.ndarray, np.ndarray]:
         """`first` and `last` as NumPy arrays on the host."""
         return self.first.cpu().numpy(), self.last.cpu().numpy()
 
@@ -186,11 +186,10 @@ class View:
     @cached_property
     def matrices(self) -> tuple[Tensor, Tensor]:
         """Contiguous rows of both sides in float32 or float64; half precision is widened, which is exact."""
-        made: list[Tensor] = []
-        for side in self.sides:
-            wide = side.matrix if side.matrix.dtype in {torch.float32, torch.float64} else side.matrix.float()
-            made.append(made[0] if made and side.matrix is self.sides[0].matrix else wide.contiguous())
-        return made[0], made[1]
+        left, right = (side.matrix for side in self.sides)
+        wide = [rows if rows.dtype in {torch.float32, torch.float64} else rows.float() for rows in (left, right)]
+        first = wide[0].contiguous()
+        return first, first if right is left else wide[1].contiguous()
 
     def block_of(self, direction: int, places: Tensor) -> Tensor:
         """Block of each of the given places of one direction, (P,)."""
@@ -215,14 +214,14 @@ class View:
     def exact(self, row: Tensor, column: Tensor) -> Tensor:
         """Float64 scores of pairs of places, (P,), from the embeddings as they were given."""
         (left, right), row, column = self.sides, row.long(), column.long()
-        of, with_ = left.order[row], right.order[column]
+        rows = left.order[row], right.order[column]
         if self.distances:
-            square = exact.pairs(left.matrix, right.matrix, of, with_, gaps=True)
+            square = exact.pairs(left.matrix, right.matrix, *rows, gaps=True)
             return -square.sqrt() if self.metric == "euclidean" else -square
         if left.unit and (left.extreme or right.extreme):
             norms = left.norm[row], right.norm[column] if right.unit else torch.ones_like(left.norm[row])
-            return exact.pairs(left.matrix, right.matrix, of, with_, norms=norms)
-        return right.divided(left.divided(exact.pairs(left.matrix, right.matrix, of, with_), row), column)
+            return exact.pairs(left.matrix, right.matrix, *rows, norms=norms)
+        return right.divided(left.divided(exact.pairs(left.matrix, right.matrix, *rows), row), column)
 
     def exact_rows(self, direction: int, places: Tensor) -> Iterator[tuple[Tensor, slice, Tensor]]:
         """Compute all scores of the given queries of one direction in float64, block by block, also of non-negatives.
@@ -259,12 +258,11 @@ class View:
         first, last = side.first[start:stop], side.last[start:stop]
         number = last - first
         total = int(number.sum())
-        each = torch.arange(stop - start, device=self.device)
-        query = torch.repeat_interleave(each, number, output_size=total)
+        query = torch.repeat_interleave(torch.arange(stop - start, device=self.device), number, output_size=total)
         other = first[query] + torch.arange(total, device=self.device) - (number.cumsum(0) - number)[query]
         if self.shared:
-            keep = self.sides[1 - direction].order[other] != side.order[query + start]
-            query, other = query[keep], other[keep]
+            distinct = self.sides[1 - direction].order[other] != side.order[query + start]
+            query, other = query[distinct], other[distinct]
         return query, other
 
     def scored(self, direction: int, start: int, stop: int) -> tuple[Tensor, Tensor, Tensor]:
@@ -293,8 +291,8 @@ class View:
 
     def negatives(self, direction: int) -> Tensor:
         """Number of negatives of each query, (n,) int64."""
-        side, (own, other) = self.sides[direction], (self.rows, self.columns)[:: 1 - 2 * direction]
-        size = torch.from_numpy(np.repeat(np.diff(other), np.diff(own))).to(self.device)
+        side, (rows, columns) = self.sides[direction], (self.rows, self.columns)[:: 1 - 2 * direction]
+        size = torch.from_numpy(np.repeat(np.diff(columns), np.diff(rows))).to(self.device)
         return size - (side.last - side.first)
 
     def counted(self, direction: int) -> Tensor:

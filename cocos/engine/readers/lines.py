@@ -27,9 +27,9 @@ class Lines:
         scale = loss.softmax_scale
         self.view, self.loss, self.scale = view, loss, scale or 0.0
         if scale is not None:  # the positives of all queries, and one negative whose score is filled in later
-            there = [torch.where(view.negatives(k) > 0, 0.0, -torch.inf).double() for k in view.directions]
+            pooled = [torch.where(view.negatives(k) > 0, 0.0, -torch.inf).double() for k in view.directions]
             self._weigh = self._softmax
-            self.pairs = [softmax.with_pooled_negative(view, k, 0, len(whole), whole) for k, whole in enumerate(there)]
+            self.pairs = [softmax.with_pooled_negative(view, k, 0, len(score), score) for k, score in enumerate(pooled)]
         elif loss.logistic:
             self._weigh = self._sigmoid
         else:
@@ -66,13 +66,13 @@ class Lines:
         pairs = whole.unchecked(**{
             name: getattr(whole, name)[a:b] for name in ("scores", "positive", "negative", "query_norm")
         })
-        there = pairs.negative[:, -1]
-        top = lines.amax(dim=1).where(there, 0)
+        present = pairs.negative[:, -1]
+        top = lines.amax(dim=1).where(present, 0)
         power = (lines - top[:, None]).mul_(self.scale).exp_()
         total = power.sum(dim=1, dtype=torch.float64)
         pairs.scores[:, -1] = top.double() + total.log() / self.scale
         share = (self.loss.weight(pairs).abs() / self.loss.unit(pairs))[:, -1]  # of all negatives together
-        return power, torch.where(there, share / total, 0)
+        return power, torch.where(present, share / total, 0)
 
     def _sigmoid(self, k: int, a: int, b: int, lines: Tensor) -> tuple[Tensor, Tensor]:
         scale, bias = self.loss.logistic or (1.0, 0.0)

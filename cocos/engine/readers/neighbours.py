@@ -95,11 +95,11 @@ class Neighbours:
 
     def _sum(self, state: Around, rows: slice, score: Tensor) -> None:
         """Add scores, (m, c), to the sums, the minimum and the counts."""
-        there = score > -torch.inf
-        away, low = torch.where(there, score - self.origin[rows, None], 0), state.largest[0]["low"][rows]
+        present = score > -torch.inf
+        away, low = torch.where(present, score - self.origin[rows, None], 0), state.largest[0]["low"][rows]
         state.sums[0]["sum"][rows] += away.sum(dim=1)
         state.sums[0]["square"][rows] += away.square_().sum(dim=1)
-        low.copy_(torch.maximum(low, torch.where(there, -score, -torch.inf).amax(dim=1)))
+        low.copy_(torch.maximum(low, torch.where(present, -score, -torch.inf).amax(dim=1)))
         for k, level in enumerate(self.levels):
             state.sums[0]["over"][k, rows] += (score >= level - self.view.tie).sum(dim=1)
 

@@ -24,10 +24,10 @@ SCORES_AT_ONCE = 2**19
 
 def pieces(view: View, direction: int) -> Iterator[Tensor]:
     """Yield the places of a few queries of one block at a time, with at most `SCORES_AT_ONCE` scores."""
-    own, other = (view.rows, view.columns)[:: 1 - 2 * direction]
+    rows, columns = (view.rows, view.columns)[:: 1 - 2 * direction]
     for k in range(view.blocks):
-        size = max(1, devices.at_once(SCORES_AT_ONCE, view.device) // max(1, int(other[k + 1] - other[k])))
-        yield from torch.arange(own[k], own[k + 1], device=view.device).split(size) if own[k] < own[k + 1] else ()
+        size = max(1, devices.at_once(SCORES_AT_ONCE, view.device) // max(1, int(columns[k + 1] - columns[k])))
+        yield from torch.arange(rows[k], rows[k + 1], device=view.device).split(size) if rows[k] < rows[k + 1] else ()
 
 
 def dense_rows(view: View, direction: int, places: Tensor, *, embeddings: bool = False) -> Pairs:
@@ -47,27 +47,27 @@ def dense_rows(view: View, direction: int, places: Tensor, *, embeddings: bool =
     first, last = (edge.to(places.device)[block, None] for edge in (edges[:-1], edges[1:]))
     place = first + torch.arange(int((last - first).max()), device=places.device)
     inside = place < last
-    own = (place >= side.first[places, None]) & (place < side.last[places, None])
-    positive = own if side.partner is None else place == side.partner[places, None]
+    same_group = (place >= side.first[places, None]) & (place < side.last[places, None])
+    positive = same_group if side.partner is None else place == side.partner[places, None]
     if view.shared and side.partner is None:
         positive = positive & (other.order[place.clamp(max=len(other) - 1)] != side.order[places, None])
     score, wanted = torch.zeros(inside.shape, dtype=torch.float64, device=places.device), inside
-    beside: dict[str, Any] = {"query_norm": side.norm[places]}
+    fields: dict[str, Any] = {"query_norm": side.norm[places]}
     pairwise = view.compiled or devices.ahead(view.device)  # is faster for a few queries of many blocks
     if not pairwise or bool((block == block[0]).all()):
         wanted = positive
-        for mine, columns, negative_scores in view.exact_rows(direction, places):
-            score[mine, columns] = negative_scores
-        score.masked_fill_(own, 0)
+        for queries, columns, scores in view.exact_rows(direction, places):
+            score[queries, columns] = scores
+        score.masked_fill_(same_group, 0)
     if embeddings:
         part = view.embeddings if direction == 0 else view.embeddings.flip()
         part = part.rows(side.order[places], other.order[place[0]]).to(dtype=torch.float64)
         norms = {"query_norm": similarities.length(part.query), "candidate_norm": similarities.length(part.candidate)}
-        beside = norms | {"candidate_group": part.candidate_group, "embeddings": part}
+        fields = norms | {"candidate_group": part.candidate_group, "embeddings": part}
     query, at = wanted.nonzero(as_tuple=True)
     pair = places[query], place[query, at]
     score[query, at] = view.exact(*pair[:: 1 - 2 * direction])
-    return Pairs(score, positive, inside & ~own, **beside)
+    return Pairs(score, positive, inside & ~same_group, **fields)
 
 
 def _statistics(pairs: Pairs, loss, eps: float, equal: float) -> dict[str, Tensor]:
@@ -86,22 +86,22 @@ def _statistics(pairs: Pairs, loss, eps: float, equal: float) -> dict[str, Tenso
 def again(view: View, direction: int, result: dict, places: Tensor, loss, eps: float, nats: float) -> None:
     """Reweigh queries of any blocks from all of their scores in float64, and replace their statistics."""
     width = int(np.diff((view.rows, view.columns)[1 - direction]).max())
-    for some in places.split(max(1, devices.at_once(SCORES_AT_ONCE, view.device) // width)) if len(places) else ():
-        pairs = dense_rows(view, direction, some)
-        found = _statistics(pairs, loss, eps, bounds.equal(view.exactness, nats, pairs.scores.shape[1]))
-        for name in result.keys() & found.keys():
-            result[name][some] = found[name].to(result[name].dtype)
+    for queries in places.split(max(1, devices.at_once(SCORES_AT_ONCE, view.device) // width)) if len(places) else ():
+        pairs = dense_rows(view, direction, queries)
+        values = _statistics(pairs, loss, eps, bounds.equal(view.exactness, nats, pairs.scores.shape[1]))
+        for name in result.keys() & values.keys():
+            result[name][queries] = values[name].to(result[name].dtype)
 
 
 def weighed(view: View, loss, eps: float) -> tuple[dict[str, Tensor], ...]:
     """Weigh all queries from rows of float64 scores; one dict a direction, in the order of the batches."""
-    found = []
+    results = []
     for direction in view.directions:
-        pairs = (dense_rows(view, direction, some, embeddings=True) for some in pieces(view, direction))
-        parts = [_statistics(each, loss, eps, bounds.equal(0.0, 0.0, each.scores.shape[1])) for each in pairs]
+        pairs = (dense_rows(view, direction, queries, embeddings=True) for queries in pieces(view, direction))
+        parts = [_statistics(part, loss, eps, bounds.equal(0.0, 0.0, part.scores.shape[1])) for part in pairs]
         side = view.sides[direction]
-        found.append({name: side.unsorted(torch.cat([part[name] for part in parts])) for name in parts[0]})
-    return tuple(found)
+        results.append({name: side.unsorted(torch.cat([part[name] for part in parts])) for name in parts[0]})
+    return tuple(results)
 
 
 class RowsReader:
