@@ -19,6 +19,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from pathlib import Path
+from types import FunctionType
 from typing import Any
 
 import numpy as np
@@ -103,11 +104,12 @@ class Pickler(pickle.Pickler):
             path = self.folder / f"{len(os.listdir(self.folder))}.npy"
             np.save(path, array)
             return map_tensor, (path,)
-        name, module = getattr(value, "__qualname__", None), getattr(value, "__module__", None)
-        if name is not None and module == "__main__":
-            raise pickle.PicklingError(f"{name} is defined in the main script")
-        if name is not None and hasattr(sys.modules.get(module), "cocos_stamp"):  # imported by `user_code.load`
-            return import_object, (SourceFile.at(Path(sys.modules[module].__file__)), name)
+        if isinstance(value, type | FunctionType):
+            module = sys.modules.get(value.__module__)
+            if value.__module__ == "__main__":
+                raise pickle.PicklingError(f"{value.__qualname__} is defined in the main script")
+            if hasattr(module, "cocos_stamp"):  # imported by `user_code.load`
+                return import_object, (SourceFile.at(Path(module.__file__)), value.__qualname__)
         return NotImplemented
 
 
