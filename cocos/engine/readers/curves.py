@@ -108,7 +108,8 @@ class _Reached:
     def __init__(self, view: View, steps: Tensor):
         self.view, self.steps = view, steps
         low, high = bounds.outward(steps, view.bound(steps), view.dtype)
-        self.low, self.scale = float(low[0]), CELLS / max(float(high[-1]) - float(low[0]), NARROWEST_BIN * CELLS)
+        # The last cell is beyond all steps.
+        self.low, self.scale = float(low[0]), (CELLS - 2) / max(float(high[-1] - low[0]), NARROWEST_BIN * CELLS)
         first, last = self._cells(low), self._cells(high)
         change = torch.zeros(CELLS + 1, dtype=torch.int64, device=view.device)
         one = torch.ones_like(first)
