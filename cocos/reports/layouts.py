@@ -168,7 +168,7 @@ def audit(data: xr.Dataset, texts: Sequence[Callable[[int], str]] | None = None)
         suspicion = ", ".join([*pair["rules"], *(["own hard negative"] if pair["own_hard"] else [])])
         push, fraction = number(pair["pair_push"]), findings.percent(pair["pair_part"])
         rows.append((*names, push, fraction, number(pair["score"]), suspicion))
-    columns = ("query", "candidate", "push", "push fraction", "score", "suspected by")
+    columns = ("query", "candidate", "push", "of push", "score", "suspected by")
     note = f"{len(rows)} of {len(unread)} pairs with the largest push"
     pairs = [Table(columns, tuple(rows), notes=(note,), left=True)] if rows else []
     return [replace(first, head=(*urgent, *head(data)), notes=tuple(notes), typed=step), *filters, *pairs]
