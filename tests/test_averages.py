@@ -63,7 +63,7 @@ def test_a_batch_weighs_what_it_holds(name, rows, size, full):
             assert entry[key]["std"] == (pytest.approx(np.std(values)) if full > 1 else None), key
 
 
-def test_stacks_of_batches_fill_the_same_places_as_batches():
+def test_stacked_batches_equal_single_batches():
     """Records of several batches at once, of two lengths, and missing values."""
     generator = torch.Generator().manual_seed(0)
     sizes = {"q2c": [4, 4, 2], "c2q": [5, 3, 3]}
@@ -96,7 +96,6 @@ def test_the_published_way_is_over_batches():
         values = batches[key].values
         assert entry[key] == {"mean": pytest.approx(values.mean()), "std": pytest.approx(values.std())}
     assert entry["batch_queries"] == (128 + 5) / 2
-    assert "mean ± deviation over batches" in str(table("count", data))
 
 
 def test_eq7_follows_the_same_rule():
@@ -124,7 +123,7 @@ def test_a_partial_batch_alone_is_no_deviation():
     assert " 28.00 ±" not in text
 
 
-def test_where_no_batch_is_full_all_of_them_are_averaged():
+def test_partial_batches_are_all_averaged():
     """Classes of three in batches of up to 16: none holds 16."""
     set_ = Embeddings.labelled(torch.randn(33, 8, generator=torch.Generator().manual_seed(1)), torch.arange(33) // 3)
     data = measures.count(set_, "ntxent", batch_size=16)
@@ -135,7 +134,7 @@ def test_where_no_batch_is_full_all_of_them_are_averaged():
     assert entry["batch_queries"] == pytest.approx(sizes.mean())
 
 
-def test_candidates_of_a_batch_of_groups_do_not_make_it_full():
+def test_candidates_do_not_fill_batch():
     """16 images with five captions each; the last batch has 8 images, and 40 captions."""
     generator = torch.Generator().manual_seed(0)
     images = torch.randn(40, 8, generator=generator)
@@ -145,10 +144,10 @@ def test_candidates_of_a_batch_of_groups_do_not_make_it_full():
     summary = reports.document("count", data)
     assert summary["full_batches"] == 2
     assert [entry["batch_queries"] for entry in summary["directions"].values()] == [16, 80]
-    assert "full batch of 16 and 80: queries without any" in str(table("count", data))
+    assert any("16 and 80" in row[0] for row in table("count", data).rows)
 
 
-def test_a_batch_of_pairs_is_as_large_as_its_larger_side():
+def test_batch_size_is_larger_side():
     """A candidate that several queries share stands in the batch once."""
     set_ = pairs(24)
     groups = torch.arange(24) // 2
@@ -161,7 +160,7 @@ def test_a_batch_of_pairs_is_as_large_as_its_larger_side():
     assert summary["directions"]["c2q"]["batch_queries"] == 5
 
 
-def test_a_part_of_the_pull_is_one_where_its_sum_has_no_number():
+def test_overflowing_pull_has_fraction():
     counted = {"contributing": np.array([[0.0, 1.0]]), "pull": np.array([[1.5e308, 0.5e308]])}
     assert averages.of_batches(counted, 1)["idle_pull"].tolist() == [0.75]
 
@@ -172,7 +171,7 @@ def test_decomposition_mean_is_over_queries():
     assert entry["mean"] == pytest.approx(np.concatenate(batchwise(data, "q2c", "cancellation")).mean())
 
 
-def test_one_batch_has_no_deviation_in_any_output(tmp_path):
+def test_one_batch_has_no_deviation(tmp_path):
     file = tmp_path / "one.npz"
     np.savez(file, query=np.eye(8, dtype=np.float32), candidate=np.eye(8, dtype=np.float32)[::-1].copy())
     runner = CliRunner()
@@ -183,7 +182,7 @@ def test_one_batch_has_no_deviation_in_any_output(tmp_path):
         assert "±" not in shown and "\\pm" not in shown
 
 
-def test_idle_is_a_number_and_what_is_a_fraction_has_another_name():
+def test_idle_count_differs_from_fraction():
     counted = measures.count(pairs(), "triplet")
     whole = counted["idle"].sum("batch") / counted["queries"].sum("batch")
     at_eps = measures.eps_curve(pairs(), "triplet", [0.01])
@@ -199,7 +198,7 @@ def test_idle_is_a_number_and_what_is_a_fraction_has_another_name():
             assert name != "idle" or values.attrs["units"] == "queries"
 
 
-def test_the_published_column_of_ntxent_is_the_mean_over_all_queries():
+def test_published_ntxent_column_averages_all_queries():
     rows = torch.randn(64, 8, generator=torch.Generator().manual_seed(0))
     data = measures.count(Embeddings(rows, rows + 0.4 * rows.flip(0)), "ntxent", 0.05, batch_size=64)
     entry = reports.document("count", data)["directions"]["q2c"]

@@ -62,7 +62,7 @@ def files(sides, tmp_path, monkeypatch):
     return tmp_path
 
 
-def test_the_intervals_are_those_of_the_queries_by_themselves(sides, found):
+def test_intervals_equal_those_of_queries(sides, found):
     counts = [measures.count(each, "ntxent", batch_size="all").sel(direction="i2t", batch=0) for each in sides]
     order = [np.argsort(data["query_index"].values) for data in counts]  # two captions, so that each image asks twice
     values = [
@@ -77,7 +77,7 @@ def test_the_intervals_are_those_of_the_queries_by_themselves(sides, found):
     assert int(one["increased"]) == (values[1] > values[0]).sum()
 
 
-def test_captions_of_one_image_count_as_one_group(found):
+def test_captions_of_image_are_one_group(found):
     assert (found["groups"].sel(direction="t2i", metric="R@1"), found["pairs"].sel(direction="t2i", metric="R@1")) == (
         40,
         80,
@@ -107,7 +107,7 @@ def test_idle_queries_are_in_percent(sides):
         np.testing.assert_allclose(data["mean"].sel(metric="idle").isel(version=version), 100 * idle)
 
 
-def test_a_row_that_no_batch_drew_is_a_group_of_its_own():
+def test_undrawn_row_is_own_group():
     counted = QueryTable(np.array([1, 3]), np.array([7, 7]), {}, np.array([1, 3]))
     group = counted.ranked(QueryTable(np.arange(5), None, {}, np.arange(5))).group
     assert group[1] == group[3] and len(np.unique(group)) == 4
@@ -137,23 +137,22 @@ def _by_row(counted, path):
     return np.mean([values[index == row].mean() for row in np.unique(index[np.isfinite(index)])])
 
 
-def test_two_files_of_embeddings_are_counted_ranked_and_told(files):
+def test_two_embedding_files_are_compared(files):
     done = call("diff", "before.npz", "after.npz", "--batch-size", "all")
     assert done.exit_code == 0, done.stderr
     assert f"{PLANTED}" in done.stdout and "q2c R@1" in done.stdout
 
 
-def test_a_value_that_changes_nowhere_has_no_interval_and_says_its_n(sides):
+def test_equal_values_have_no_interval(sides):
     still = Embeddings(sides[0].query.clone(), sides[0].candidate, sides[0].query_group, sides[0].candidate_group)
     data = measures.diff(
         Embeddings(sides[0].query, sides[0].candidate, sides[0].query_group, sides[0].candidate_group), still
     )
     assert np.isnan(data["p"]).all() and (data["changed_index"] == -1).all() and np.isnan(data["low"]).all()
-    assert "all n = 40 differences are 0: q2c R@1, q2c R@5" in data.attrs["notes"] and "equal" in kinds(data)
-    assert "none of" not in table("diff", data).text(80) and "q2c R@5" in table("diff", data).text(200)
+    assert "equal" in kinds(data) and "q2c R@5" in [row[0] for row in table("diff", data).rows]
 
 
-def test_what_cannot_be_compared_is_refused_in_a_sentence(files, sides):
+def test_incomparable_results_are_refused(files, sides):
     assert "expected two different ones" in refused("diff", "before.nc", "before.nc")
     (files / "copy.npz").write_bytes((files / "before.npz").read_bytes())
     assert "are of the same file (sha256" in refused("diff", "before.npz", "copy.npz")
@@ -188,7 +187,7 @@ def test_what_cannot_be_compared_is_refused_in_a_sentence(files, sides):
         measures.diff(sides[0], sides[0])
 
 
-def test_results_of_evaluate_have_the_ranks_of_their_queries(files):
+def test_evaluate_results_are_compared(files):
     for name in ("before", "after"):
         data = measures.evaluate(cocos.open(f"{name}.npz"), folds=2)
         whole = 100 * (data["best_rank"].sel(direction="c2q") <= 5).mean()
@@ -203,7 +202,7 @@ def test_results_of_evaluate_have_the_ranks_of_their_queries(files):
             loss="", share="", unit="", eps=0))  # fmt: skip
 
 
-def test_the_picture_has_every_query_in_order_of_its_change(found, files):
+def test_plot_sorts_queries_by_change(found, files):
     ax = plots.diff(found, ax=plt.figure().subplots())
     for line, side in zip(ax.lines, ("i2t", "t2i"), strict=False):
         change = found["value"].sel(direction=side, metric="MRR").diff("version").values.ravel()
@@ -217,7 +216,7 @@ def test_the_picture_has_every_query_in_order_of_its_change(found, files):
     plt.close("all")
 
 
-def test_no_change_is_claimed_that_is_not_resolved_and_a_collapse_is_named():
+def test_unresolved_change_is_not_reported():
     generator = torch.Generator().manual_seed(3)
     rows = torch.randn(30, 6, generator=generator)
     sides = [Embeddings(rows, rows + torch.randn(30, 6, generator=generator)) for _ in range(2)]
@@ -227,10 +226,9 @@ def test_no_change_is_claimed_that_is_not_resolved_and_a_collapse_is_named():
     assert float(row[holm]) > 0.05
     still = [Embeddings(torch.ones(8, 4), k * torch.ones(8, 4)) for k in (2, 3)]
     data = measures.diff(*still)
-    assert data.attrs["notes"].startswith("A: ") and {"collapsed", "equal"} <= kinds(data)
-    assert "all n = 8 differences are 0" in table("diff", data).text(80)
+    assert {"collapsed", "equal"} <= kinds(data)
 
 
 def test_settings_that_differ_are_noted(sides):
     data = measures.diff(*(measures.count(each, "ntxent", batch_size=16, seed=k) for k, each in enumerate(sides)))
-    assert "the seed differs: 0 in A, 1 in B" in data.attrs["notes"] and {"differs", "other batches"} <= kinds(data)
+    assert {"differs", "other batches"} <= kinds(data)

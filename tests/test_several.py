@@ -92,7 +92,7 @@ def test_the_published_way_too():
     same(paired(), ["ntxent", "triplet", "smoothap"], convention="ecir2022", batch_size=20)
 
 
-def test_losses_that_are_trained_on_other_batches_have_their_own():
+def test_losses_draw_own_batches():
     data = same(paired(), ["ntxent", "smoothap"], batch_size=32)
     assert [one.attrs["sample"] for one in data.values()] == ["pairs", "groups"]
     assert len({tuple(one.sizes.values()) for one in data.values()}) == 2
@@ -122,7 +122,7 @@ def test_saved_dict_is_opened_identical(tmp_path):
     assert [node.attrs["loss"] for node in tree.children.values()] == list(names.values())
 
 
-def test_the_document_of_one_loss_is_as_it_was_and_of_several_a_list():
+def test_documents_of_losses_are_listed():
     names = ["ntxent", "triplet"]
     document = reports.document("count", measures.count(paired(), names, batch_size=32))
     assert list(document) == ["measure", "cocos", "checkpoint", "losses"] and document["measure"] == "count"
@@ -189,13 +189,13 @@ def test_the_command_counts_several_losses(tmp_path):
     assert "loss triplet, margin 0.2 (default)" in shown.stderr and "ntxent c2q" in shown.stdout
 
 
-def test_a_loss_that_is_given_twice_is_counted_once(tmp_path):
+def test_repeated_loss_is_counted_once(tmp_path):
     np.savez(tmp_path / "rows.npz", query=np.eye(4), candidate=np.eye(4)[::-1])
     once, twice = (call("count", tmp_path / "rows.npz", *["--loss", "ntxent"] * times, "--json") for times in (1, 2))
     assert once.exit_code == twice.exit_code == 0 and json.loads(once.stdout) == json.loads(twice.stdout)
 
 
-def test_parameters_of_several_losses_name_their_loss(tmp_path):
+def test_parameters_need_loss_name(tmp_path):
     np.savez(tmp_path / "rows.npz", query=np.eye(4), candidate=np.eye(4)[::-1])
     done = call("count", tmp_path / "rows.npz", "--loss", "ntxent", "--loss", "triplet", "-p", "margin=1")
     assert done.exit_code == 2 and done.stderr.count("\n") == 1
