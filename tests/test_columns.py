@@ -10,7 +10,6 @@ from typer.testing import CliRunner
 import cocos
 import oracles
 from cocos import Embeddings, InputError, Pairs, losses, measures, reports
-from cocos.checkpoints.formats import embeddings as embeddings_file
 from cocos.cli import app
 from cocos.counting import findings, statistics, weights
 from cocos.embeddings import scores, sources, teachers
@@ -234,7 +233,7 @@ def test_a_file_holds_columns_and_they_survive_a_copy(tmp_path):
     assert refused.exit_code == 2 and "mnrl reads teacher, which the embeddings do not have" in refused.stderr
     for name in ("guided.npz", "graded.npz"):
         given = cocos.open(tmp_path / name).embed()
-        embeddings_file.write(tmp_path / f"copy-{name}", given, {})
+        given.save(tmp_path / f"copy-{name}")
         copy = cocos.open(tmp_path / f"copy-{name}").embed()
         assert (copy.grades is None) == (given.grades is None)
         if given.teacher is not None:

@@ -9,6 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import cocos
 from cocos import Embeddings, InputError, Pairs
 from cocos.embeddings import matrices, scores, similarities
 from cocos.embeddings.sampling import Batch
@@ -253,3 +254,45 @@ def test_flip_keeps_hard_negatives():
     flipped = given.flip()
     assert flipped.negatives is None and torch.equal(flipped.candidate_negatives, negatives)
     assert torch.equal(flipped.flip().negatives, negatives) and flipped.flip().candidate_negatives is None
+
+
+ROWS = torch.randn(12, 4, generator=torch.Generator().manual_seed(3))
+SAVED = {
+    "pairs": Embeddings(ROWS, ROWS + 1, names=([f"a{i}" for i in range(12)], None), directions=("i2t", "t2i")),
+    "groups": Embeddings(ROWS[:4], ROWS[4:], torch.arange(4), torch.arange(8) % 4, grades=None, logq=-torch.ones(8)),
+    "hard negatives": Embeddings(
+        ROWS[:3], ROWS, torch.arange(3), torch.arange(12), negatives=torch.tensor([[4], [5], [-1]])
+    ),
+    "labelled": Embeddings.labelled(ROWS, torch.arange(12) % 3),
+    "proxies": Embeddings.labelled(ROWS, torch.arange(12) % 3, ROWS[:3] + 1, names=(None, ["x", "y", "z"])),
+    "bfloat16": Embeddings(ROWS.bfloat16(), (ROWS + 1).bfloat16()),
+    "teacher": Embeddings(ROWS[:4], ROWS[4:], torch.arange(4), torch.arange(8) % 4, teacher=ROWS[:4] @ ROWS[4:].T),
+}
+
+
+@pytest.mark.parametrize("name", SAVED)
+def test_saved_embeddings_open_unchanged(tmp_path, name):
+    embeddings = SAVED[name]
+    opened = cocos.open(embeddings.save(tmp_path / "x.npz")).embed(device="cpu")
+    assert (opened.directions, opened.names, opened.shared) == (
+        embeddings.directions,
+        embeddings.names,
+        embeddings.shared,
+    )
+    for field in ("query", "candidate", "query_group", "candidate_group", "negatives", "grades", "logq"):
+        first, second = getattr(opened, field), getattr(embeddings, field)
+        assert (first is None) == (second is None) and (second is None or torch.equal(first, second.to(first.dtype)))
+    if embeddings.teacher is not None:
+        assert torch.equal(opened.teacher.matrix, embeddings.teacher.matrix)
+
+
+@pytest.mark.parametrize(("change", "path", "part"), [
+    ({"queue": ROWS}, "x.npz", "queue"),
+    ({"marks": {"alike": (torch.arange(12), torch.arange(12))}}, "x.npz", "marks"),
+    ({}, "x.pt", "suffix '.pt'"),
+    ({}, "missing/x.npz", "cannot be written"),
+])  # fmt: skip
+def test_save_refuses_what_no_file_holds(tmp_path, change, path, part):
+    with pytest.raises(InputError, match=part):
+        Embeddings(ROWS, ROWS + 1, **change).save(tmp_path / path)
+    assert not list(tmp_path.iterdir())

@@ -1,6 +1,6 @@
 """Texts that are equal up to spelling, and names that were cut."""
 
-from cocos.checkpoints.formats import embeddings
+from cocos.embeddings import embeddings
 from cocos.measures.shared import equal_texts
 
 

@@ -194,12 +194,12 @@ def test_source_has_no_unsafe_reader():
     package = Path(cocos.__file__).parent
     for path in package.rglob("*.py"):
         text = path.read_text()
+        # Words of a vocabulary without any class, and messages between processes of one run, never a file.
+        assert "Unpickler" not in text or path.name in {"plain_pickles.py", "executors.py"}, path
         for call in re.findall(r"torch\.load\(.*", text):
             unsafe_advice = path.name == "files.py" and "weights_only=False); " in call
             assert "weights_only=True" in call or unsafe_advice, f"{path}: {call}"
         assert "trust_remote_code=True" not in text, path
-        if path.name == "executors.py":  # messages between processes of one count, never a file
-            text = text.replace("pickle.loads(", "")
         assert not re.search(r"\bpickle\.loads?\(|allow_pickle=True|\bmarshal\.loads?\(", text), path
 
 

@@ -10,7 +10,6 @@ import numpy as np
 
 from cocos.base.errors import InputError
 from cocos.data import tables
-from cocos.embeddings.matrices import npy_header
 
 # Header of a member of a zip archive: its mark, and the lengths of its name and extra field.
 LOCAL_HEADER = struct.Struct("<4s22xHH")
@@ -68,7 +67,9 @@ def npz_headers(path: Path) -> dict[str, StoredArray]:
         for member in archive.infolist():
             name = member.filename.removesuffix(".npy")
             with archive.open(member) as content:
-                shape, fortran, dtype = npy_header(content)
+                is_first = np.lib.format.read_magic(content) == (1, 0)
+                read = np.lib.format.read_array_header_1_0 if is_first else np.lib.format.read_array_header_2_0
+                shape, fortran, dtype = read(content)
                 header = content.tell()
             layout = None
             if member.compress_type == zipfile.ZIP_STORED and not dtype.hasobject:

@@ -43,7 +43,7 @@ def encode(
     with output.progress(quiet) as start:
         embeddings = checkpoint.embed(split, device, start("encoding"))
     provenance = cocos.checkpoints.formats.embeddings.describe_provenance(checkpoint, source, rows)
-    cocos.checkpoints.formats.embeddings.write(out, embeddings, provenance)
+    embeddings.save(out, provenance)
     query, candidate = embeddings.query, embeddings.candidate
     sizes = {"queries": len(query), "candidates": len(candidate), "width": query.shape[1]}
     text = f"{embeddings!r}\nnext: cocos count {shlex.quote(str(out))}"

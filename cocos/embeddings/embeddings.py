@@ -1,26 +1,24 @@
 """Embeddings: vectors of a frozen model for its training data, and which rows belong together."""
 
+import inspect
+import json
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from pathlib import Path
 from typing import Any, TypeVar
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from cocos.base.errors import InputError
+from cocos.base import writing
+from cocos.base.errors import InputError, unreachable
 from cocos.embeddings import annotations, teachers
 from cocos.embeddings import marks as pair_marks
 from cocos.embeddings.annotations import EACH_ITS_OWN_POSITIVE, READ_AS_LABELLED, Groups, Pictures, number_texts
-from cocos.embeddings.matrices import (
-    check_dims,
-    check_finite,
-    check_joint,
-    matrix,
-    norms_and_projections,
-    variances,
-)
+from cocos.embeddings.matrices import check_dims, check_finite, check_joint, matrix, norms_and_projections, variances
 from cocos.embeddings.teachers import Teacher
 
 logger = logging.getLogger(__name__)
@@ -28,11 +26,11 @@ Value = TypeVar("Value")
 SIDES = ("query", "candidate")
 NO_QUEUE_GROUPS = "the rows of the queue have no groups, so that each of them is a negative of every query"
 PROXY_DIRECTIONS = (("s2p",), ("p2s",))  # directions of samples and class proxies, which may be the same rows
-ARGUMENTS = (
-    *("query", "candidate", "query_group", "candidate_group", "directions", "shared", "candidate_variance", "names"),
-    *("negatives", "pictures", "candidate_negatives", "notes", "marks", "teacher", "grades", "queue", "query_queue"),
-    *("logq", "query_logq"),
-)
+# Arrays of a file, of the queries and of the candidates, and fields that a file has no array for.
+NAME_ARRAYS, PICTURE_ARRAYS = ("query_name", "candidate_name"), ("query_image", "candidate_image")
+GUIDE = ("guide_query", "guide_candidate")
+NOT_WRITTEN = ("candidate_negatives", "queue", "query_queue", "candidate_variance")
+MAX_NAME = 300  # characters of a name that is written: names are shown, not encoded again
 LABELLED_WITHOUT_NEGATIVES = "negatives: a labelled set has none of its own: the samples of other classes are negatives"
 
 
@@ -365,6 +363,54 @@ class Embeddings:
         proxy_labels = annotations.groups("proxy_labels", proxy_ids, "proxies", len(proxies))
         return cls(embeddings, proxies, labels, proxy_labels, ("s2p",), candidate_variance=proxy_variance, **options)
 
+    def save(self, path: Path | str, provenance: Mapping[str, Any] | None = None) -> Path:
+        """Write to an `.npz` file that `cocos.open` reads, whole or not at all.
+
+        Names are cut to 300 characters. Pictures in files are paths, and left out if one is not below the folder of
+        the file. `provenance` is JSON data on the origin of the rows.
+
+        Raises:
+            InputError: the path cannot be written, or queues, pair labels, variances or hard negatives of the
+                candidates, which such a file has no array for.
+        """
+        path = Path(path)
+        if path.suffix != ".npz":
+            raise InputError(f"output {path}: suffix {path.suffix!r}, expected .npz")
+        dtype = torch.float32 if self.query.dtype == torch.bfloat16 else None  # NumPy has no bfloat16
+        missing = [name for name in NOT_WRITTEN if getattr(self, name) is not None]
+        if missing := missing + ["marks"] * bool(self.marks):
+            raise InputError(f"output {path}: a file of embeddings has no array for {', '.join(missing)}")
+        embeddings = self.to("cpu", dtype)
+        query, candidate = embeddings.sides
+        if self.shared or self.proxies:
+            arrays: dict[str, Any] = {"embeddings": query.rows, "labels": query.group}
+            arrays |= {"proxies": candidate.rows, "proxy_labels": candidate.group} if self.proxies else {}
+        else:
+            teacher = embeddings.teacher or Teacher()
+            arrays = {"query": query.rows, "candidate": candidate.rows, "negatives": query.negatives}
+            arrays["directions"] = np.array(self.directions)
+            arrays |= {"query_group": query.group, "candidate_group": candidate.group, "grades": embeddings.grades}
+            arrays |= {"teacher": teacher.matrix} | dict(zip(GUIDE, teacher.guide or (), strict=False))
+            arrays |= {"logq": candidate.logq, "query_logq": query.logq}
+        arrays = {name: np.asarray(array) for name, array in arrays.items() if array is not None}
+        folder, sides = path.parent.absolute(), (query,) if self.shared else (query, candidate)
+        for side, name, picture in zip(sides, NAME_ARRAYS, PICTURE_ARRAYS, strict=False):
+            if side.names is not None:
+                short = (text if len(text) <= MAX_NAME else text[: MAX_NAME - 1] + "…" for text in side.names)
+                arrays[name] = np.array([text.encode() for text in short])
+            if isinstance(side.pictures, np.ndarray):
+                arrays[picture] = side.pictures
+            elif side.pictures is not None:
+                paths = [Path(path).absolute() if path else None for path in side.pictures]
+                if all(path is None or path.is_relative_to(folder) for path in paths):
+                    arrays[picture] = np.array([path.relative_to(folder).as_posix() if path else "" for path in paths])
+        try:
+            with writing.replacing(path) as temporary:
+                np.savez(temporary, **arrays, provenance=json.dumps(provenance or {}, allow_nan=False))
+        except OSError as error:
+            raise InputError(f"output {path}: cannot be written ({unreachable(error)})") from None
+        return path
+
     def __repr__(self) -> str:
         sizes = f"query={tuple(self.query.shape)}, candidate={tuple(self.candidate.shape)}"
         dtype = str(self.query.dtype).removeprefix("torch.")
@@ -427,7 +473,7 @@ class Embeddings:
 
     def replace(self, **values: Any) -> "Embeddings":
         """Return the embeddings of the same arguments with other values of some, checked again."""
-        return Embeddings(**{name: getattr(self, name) for name in ARGUMENTS} | values)
+        return Embeddings(**{name: getattr(self, name) for name in inspect.signature(Embeddings).parameters} | values)
 
     def to(self, device: torch.device | str | None = None, dtype: torch.dtype | None = None) -> "Embeddings":
         """Move to another device or dtype; the same object if nothing changes."""

@@ -2,9 +2,8 @@
 
 import warnings
 from numbers import Integral
-from typing import IO, Any
+from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -29,13 +28,6 @@ def matrix(name: str, values: Any) -> Tensor:
     if rows.dtype not in FLOAT_DTYPES:
         raise InputError(f"{name}: dtype {rows.dtype}, expected a floating-point dtype of 16, 32 or 64 bits")
     return rows.detach() if rows.requires_grad else rows
-
-
-def npy_header(stream: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
-    """Read the header of a .npy stream: shape, whether columns come first, dtype."""
-    version = np.lib.format.read_magic(stream)
-    read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-    return read(stream)
 
 
 def norms_and_projections(values: Tensor) -> tuple[Tensor, Tensor]:

@@ -114,25 +114,13 @@ def mahalanobis(query: Tensor, candidate: Tensor, variance: Tensor | None = None
 
 
 METRICS = {
-    "angle": angle,
-    "chord": chord,
-    "cosine": cosine,
-    "cosine_dot": cosine_dot,
-    "dot": dot,
-    "euclidean": euclidean,
-    "mahalanobis": mahalanobis,
-    "projection": projection,
-    "squared_chord": squared_chord,
-    "squared_euclidean": squared_euclidean,
+    metric.__name__: metric
+    for metric in (angle, chord, cosine, cosine_dot, dot, euclidean, mahalanobis)
+    + (projection, squared_chord, squared_euclidean)
 }
-NORMALISED_SIDES = {
-    "angle": ("query", "candidate"),
-    "chord": ("query", "candidate"),
-    "cosine": ("query", "candidate"),
-    "cosine_dot": ("query",),
-    "projection": ("candidate",),
-    "squared_chord": ("query", "candidate"),
-}  # sides that the metric divides by their norms
+# Sides that the metric divides by their norms.
+NORMALISED_SIDES = dict.fromkeys(("angle", "chord", "cosine", "squared_chord"), ("query", "candidate"))
+NORMALISED_SIDES |= {"cosine_dot": ("query",), "projection": ("candidate",)}
 # Metrics with s(q, c) = s(c, q) that one product gives: one score matrix serves both directions.
 SYMMETRIC = ("cosine", "dot", "euclidean", "squared_chord", "squared_euclidean")
 

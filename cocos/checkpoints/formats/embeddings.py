@@ -1,4 +1,4 @@
-"""Files of embeddings, read and written: .npz, .safetensors or a torch file, recognised by the names of its arrays."""
+"""Files of embeddings: .npz, .safetensors or a torch file, recognised by the names of its arrays."""
 
 import json
 import re
@@ -12,8 +12,7 @@ import torch
 
 import cocos
 from cocos import losses
-from cocos.base import writing
-from cocos.base.errors import InputError, prefixed, unreachable
+from cocos.base.errors import InputError, prefixed
 from cocos.checkpoints import recorded
 from cocos.checkpoints.arrays import npz_headers
 from cocos.checkpoints.checkpoint import Checkpoint
@@ -22,13 +21,11 @@ from cocos.data import Source, TrainingSet, tables
 from cocos.data.precomputed import CAPTIONS_PER_IMAGE
 from cocos.data.training_set import annotated_rows
 from cocos.embeddings import Embeddings, annotations
-from cocos.embeddings.teachers import Teacher
+from cocos.embeddings.embeddings import GUIDE, NAME_ARRAYS, PICTURE_ARRAYS
 
-MAX_NAME = 300  # characters of a name that is written: names are shown, not encoded again
-NAME_ARRAYS, PICTURE_ARRAYS = ("query_name", "candidate_name"), ("query_image", "candidate_image")
 # Pair labels, and the sources that candidates come from.
 MARK_ARRAYS, SOURCE_ARRAYS = ("query_mark", "candidate_mark"), ("query_source", "candidate_source")
-GROUPS, QUEUES, GUIDE = ("query_group", "candidate_group"), ("queue", "query_queue"), ("guide_query", "guide_candidate")
+GROUPS, QUEUES = ("query_group", "candidate_group"), ("queue", "query_queue")
 TEXT_ARRAYS = {*NAME_ARRAYS, *PICTURE_ARRAYS, *MARK_ARRAYS, *SOURCE_ARRAYS}
 ID_ARRAYS = {*GROUPS, "labels", "proxy_labels", "queue_group", "query_queue_group"}
 # Arguments of `Embeddings.labelled` and of `Embeddings` that are arrays of these names.
@@ -220,42 +217,6 @@ def merge_copies(arrays: Mapping[str, Any]) -> dict[str, Any]:
     group = torch.arange(len(copies))
     groups = {"query_group": group, "candidate_group": group.repeat_interleave(CAPTIONS_PER_IMAGE)}
     return {"query": query[::CAPTIONS_PER_IMAGE].contiguous()} | groups
-
-
-def write(path: Path, embeddings: Embeddings, provenance: dict[str, Any]) -> Path:
-    """Write embeddings as an uncompressed `.npz`, which can be mapped, whole or not at all.
-
-    Pictures in files are paths if all are in the folder of the output, and otherwise left out.
-    """
-    embeddings = embeddings.to("cpu")
-    query, candidate = embeddings.sides
-    if embeddings.shared or embeddings.proxies:
-        arrays: dict[str, Any] = {"embeddings": query.rows, "labels": query.group}
-        arrays |= {"proxies": candidate.rows, "proxy_labels": candidate.group} if embeddings.proxies else {}
-    else:
-        teacher = embeddings.teacher or Teacher()
-        arrays = {"query": query.rows, "candidate": candidate.rows, "negatives": query.negatives}
-        arrays["directions"] = np.array(embeddings.directions)
-        arrays |= {"query_group": query.group, "candidate_group": candidate.group, "grades": embeddings.grades}
-        arrays |= {"teacher": teacher.matrix} | dict(zip(GUIDE, teacher.guide or (), strict=False))
-    arrays = {name: np.asarray(array) for name, array in arrays.items() if array is not None}
-    folder, sides = path.parent.absolute(), (query,) if embeddings.shared else (query, candidate)
-    for side, name, picture in zip(sides, NAME_ARRAYS, PICTURE_ARRAYS, strict=False):
-        if side.names is not None:
-            short = (text if len(text) <= MAX_NAME else text[: MAX_NAME - 1] + "…" for text in side.names)
-            arrays[name] = np.array([text.encode() for text in short])
-        if isinstance(side.pictures, np.ndarray):
-            arrays[picture] = side.pictures
-        elif side.pictures is not None:
-            paths = [Path(path).absolute() if path else None for path in side.pictures]
-            if all(path is None or path.is_relative_to(folder) for path in paths):
-                arrays[picture] = np.array([path.relative_to(folder).as_posix() if path else "" for path in paths])
-    try:
-        with writing.replacing(path) as temporary:
-            np.savez(temporary, **arrays, provenance=json.dumps(provenance, allow_nan=False))
-    except OSError as error:
-        raise InputError(f"output {path}: cannot be written ({unreachable(error)})") from None
-    return path
 
 
 def describe_provenance(checkpoint: Checkpoint, source: Source, rows: TrainingSet) -> dict[str, Any]:

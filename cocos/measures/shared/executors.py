@@ -136,14 +136,19 @@ def write(value: Any, folder: Path | None = None) -> bytes:
     return stream.getvalue()
 
 
-read_work = functools.lru_cache(maxsize=1)(pickle.loads)  # a worker reads the work of many chunks once
+def read(message: bytes) -> Any:
+    """Read the message of `write` from another process of this run, never a file."""
+    return pickle.Unpickler(io.BytesIO(message)).load()
+
+
+read_work = functools.lru_cache(maxsize=1)(read)  # a worker reads the work of many chunks once
 
 
 def run_task(versions: str, work: bytes, chunk: bytes) -> bytes:
     """Run a task on a worker. The result is a pickle as well, since PyTorch would open a file for each tensor."""
     if versions != VERSIONS:
         raise InputError(f"worker on {socket.gethostname()}: {VERSIONS}, expected {versions}")
-    return write(read_work(work)(pickle.loads(chunk)))
+    return write(read_work(work)(read(chunk)))
 
 
 def map_chunks(
@@ -169,13 +174,13 @@ def map_chunks(
         message, *messages = [write(value, folder if isinstance(executor, Pool) else None) for value in (work, *chunks)]
         size = (len(message) + max(map(len, messages))) / 2**20
         if size > MAX_MESSAGE:
-            limit = f"expected at most {MAX_MESSAGE}; save the rows to a file that all workers can read"
+            limit = f"expected at most {MAX_MESSAGE}; embeddings.save(PATH), and count the file, which workers read"
             raise InputError(f"executor: {size:,.0f} MiB for each task, {limit}")
         task = functools.partial(run_task, VERSIONS, message)
         for attempt in (1, 2):
             try:
                 for result in executor.map(task, messages[len(results) :]):
-                    results.append(pickle.loads(result))
+                    results.append(read(result))
                     report(len(results), len(chunks))
                 break
             except BrokenProcessPool as error:
