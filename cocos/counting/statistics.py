@@ -434,7 +434,7 @@ def per_query(
     return statistics
 
 
-def _ones(compare: Callable, left: Tensor, right: float) -> Tensor:
+def _ones(compare: Callable[..., Tensor], left: Tensor, right: float) -> Tensor:
     """Compare elements; return 1 or 0 in a dtype that sums them exactly, several times as fast as booleans."""
     dtype = torch.promote_types(left.dtype, torch.float32)
     return compare(left, right, out=torch.empty(left.shape, dtype=dtype, device=left.device))
