@@ -16,7 +16,7 @@ from cocos.base import terminal
 from cocos.cli import app, plot
 from cocos.plots import saving
 from cocos.reports import table
-from cocos.reports.tables import Table
+from cocos.reports.text import Table
 
 EVIL = "\x1b[2J\x1b]0;owned\x07a\rb\x9b31m\u202egnp\u2066\nformat  verified\x00"
 

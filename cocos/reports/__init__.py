@@ -7,7 +7,7 @@ import xarray as xr
 
 from cocos.reports import cards, layouts
 from cocos.reports.documents import document
-from cocos.reports.tables import Table, generic
+from cocos.reports.text import Table, generic
 
 __all__ = ["cards", "document", "show", "table", "tables"]
 

@@ -6,7 +6,7 @@ from cocos import losses
 from cocos.base import docstrings
 from cocos.losses.equivalences import equal_losses
 from cocos.reports.documents import parameter_values
-from cocos.reports.tables import Step, Table
+from cocos.reports.text import Step, Table
 
 MOST_LINES = 24  # of a list, such as the tensors of a file
 EMPTY = (None, "", [], (), {})

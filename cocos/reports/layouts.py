@@ -16,7 +16,7 @@ from cocos.monitor import detectors as shelf
 from cocos.monitor import records
 from cocos.reports import documents
 from cocos.reports.documents import parameter_values
-from cocos.reports.tables import Step, Table, batches, from_variables, generic, head, next_steps, number, spread
+from cocos.reports.text import Step, Table, batches, from_variables, generic, head, next_steps, number, spread
 
 # Variables in the tables of an audit, by rule and by filter.
 AUDIT_SHOWN = (

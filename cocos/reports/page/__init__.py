@@ -44,7 +44,7 @@ from cocos.reports import drawing, layouts
 from cocos.reports.documents import loss_entry, parameter_values, suspects
 from cocos.reports.layouts import KNOWN_RULE
 from cocos.reports.page import queries
-from cocos.reports.tables import Step, Table
+from cocos.reports.text import Step, Table
 
 # Severities that ask for something, the gravest first.
 ASKING = ("stop", "look")
