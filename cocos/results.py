@@ -20,7 +20,6 @@ __all__ = ["concat", "open", "save"]
 
 # Compression of numbers, with a checksum over each chunk so that damage is detected.
 PACKING = {"zlib": True, "complevel": 4, "fletcher32": True}
-# Attributes that are JSON documents.
 JSON_ATTRIBUTES = ("alarms", "findings", "health", "loss_parameters", "watching")
 
 
@@ -132,25 +131,35 @@ def open(path: Path) -> xr.Dataset | dict[str, xr.Dataset]:
         InputError: it is damaged, or not a result of cocos.
         UnsafeFile: it refers to other files.
     """
-    path = Path(path)
+    path, labels = Path(path), []
     if path.suffix == ".jsonl":
         from cocos.monitor import records  # imports results
 
-        return records.dataset(records.read(path))
-    content = io.BytesIO(path.read_bytes())
-    try:
-        refuse_links(path, content)
-        tree = xr.load_datatree(content, engine="h5netcdf", decode_times=False)
-        root, *datasets = (node.to_dataset().drop_encoding() for node in (tree, *tree.children.values()))
-        for text in (data.attrs.get(name, "{}") for data in (root, *datasets) for name in JSON_ATTRIBUTES):
-            json.loads(text)
-        labels = json.loads(root.attrs["labels"]) if datasets else ()
-        return dict(zip(labels, datasets, strict=True)) or root
-    except UnsafeFile:
-        raise
-    except Exception as error:  # h5py, xarray and json raise many types for damaged files
-        reason = str(error).partition("\n")[0][:120] or type(error).__name__
-        raise InputError(f"{path} is no result of cocos, or a damaged one ({reason}); write it again") from error
+        datasets = [records.dataset(records.read(path))]
+    else:
+        content = io.BytesIO(path.read_bytes())
+        try:
+            refuse_links(path, content)
+            tree = xr.load_datatree(content, engine="h5netcdf", decode_times=False)
+            datasets = [node.to_dataset().drop_encoding() for node in (tree, *tree.children.values())]
+            labels = json.loads(tree.attrs.get("labels", "[]"))
+        except UnsafeFile:
+            raise
+        except Exception as error:  # h5py and xarray raise many types for damaged files
+            reason = str(error).partition("\n")[0][:120] or type(error).__name__
+            raise InputError(f"{path} is no result of cocos, or a damaged one ({reason}); write it again") from error
+    for data in datasets:
+        check_attributes(path, data.attrs)
+    return dict(zip(labels, datasets[1:], strict=False)) or datasets[0]
+
+
+def check_attributes(path: Path, attrs: Mapping[str, object]) -> None:
+    """Refuse attributes of an untrusted file that are not JSON."""
+    for name in JSON_ATTRIBUTES:
+        try:
+            json.loads(attrs.get(name, "{}"))
+        except (TypeError, ValueError, RecursionError):
+            raise InputError(f"{path} is no result of cocos, or a damaged one: {name} is not JSON") from None
 
 
 def refuse_links(path: Path, content: io.BytesIO) -> None:

@@ -1,5 +1,6 @@
 """Results are untrusted files: none makes cocos read another file."""
 
+import json
 import shutil
 
 import h5py
@@ -128,6 +129,15 @@ def test_broken_json_attribute_is_refused(copied, name, value):
         file.attrs[name] = value
     with pytest.raises(InputError):
         results.open(path)
+
+
+def test_broken_header_of_store_is_refused(tmp_path):
+    header = {"cocos": "0.1.0", "loss": "ntxent", "loss_parameters": DEEP, "eps": 0.01}
+    path = tmp_path / "a.jsonl"
+    path.write_text(f'{json.dumps(header)}\n{{"step": 1}}\n')
+    for read in (results.open, measures.run):
+        with pytest.raises(InputError, match="loss_parameters"):
+            read(path)
 
 
 def test_other_file_is_refused(tmp_path, folder):

@@ -525,6 +525,7 @@ def of_store(path: Path, detectors: Sequence[shelf.Detector]) -> xr.Dataset:
     if not history.records:
         raise InputError(f"{path} has no records yet: the training has not come to its first one")
     data = records.dataset(history)
+    results.check_attributes(path, data.attrs)
     _complete(path, [], data)
     return with_alarms(data.assign_attrs(measure="run"), detectors, history.records)
 

@@ -44,10 +44,7 @@ ESCAPES |= {character: f"\\{character}" for character in "&%$#_{}"}
 
 
 def count(data: xr.Dataset | Mapping[str, xr.Dataset]) -> list[Table]:
-    """Return a row for each statistic and a column for each direction, or for each loss and direction.
-
-    The next command looks further into the loss with the gravest kind of gradient.
-    """
+    """Return a row for each statistic and a column for each direction, or for each loss and direction."""
     datasets = {"": data} if isinstance(data, xr.Dataset) else data
     names = {single.attrs["loss"]: single for single in datasets.values()}
     datasets = names if len(names) == len(datasets) else datasets  # labels have the parameters
@@ -80,6 +77,7 @@ def count(data: xr.Dataset | Mapping[str, xr.Dataset]) -> list[Table]:
         weights = filter(None, [shares.about_weights(attrs), shares.about_unit(summary)])
         notes.append("; ".join([rules, f"{batches(single)} on {attrs['device']}", means, *weights]))
         kinds += [(kind, attrs) for kind in findings.kinds_of_directions(single).values()]
+    # The next command examines the loss with the gravest kind of gradient.
     kind, attrs = min(kinds, key=lambda pair: findings.GRADIENT_KINDS.index(pair[0]))
     loss = documents.loss_entry(attrs)
     command, options = findings.next_command(kind, loss["name"])
@@ -148,10 +146,7 @@ def evaluate(data: xr.Dataset) -> list[Table]:
 
 
 def audit(data: xr.Dataset, texts: Sequence[Callable[[int], str]] | None = None) -> list[Table]:
-    """Return the rules, the filters if there are any, and the suspected pairs with the largest push.
-
-    The `texts` are functions, row -> text, of the queries and of the candidates.
-    """
+    """Return the rules, the filters, and the suspected pairs with the largest push; `texts`: row -> text of each side."""
     urgent, notes = [], []
     for finding in findings.of_audit(data):
         (urgent if finding.kind in {"suspected", "no rule"} else notes).append(finding.text)

@@ -29,7 +29,6 @@ SHOWN = {
 }
 COLUMN_GAP = 2  # spaces between columns
 MOST_LABEL = 46  # characters of the first column if numbers take the rest of the line
-NO_LIMIT = 10_000  # width of a table without a limit
 MOST_ROWS = 24  # values of an axis of numbers that are all listed
 TEXT_LENGTH = 40  # characters of a text in a table
 
@@ -74,9 +73,9 @@ class Table:
         return replace(self, typed=()).text()
 
     def text(self, width: int | None = None) -> str:
-        """Write the table in lines of at most `width` characters; None: no limit."""
+        """Write the table in lines of at most `width` characters; None: 10,000."""
         output = io.StringIO()
-        console = Console(width=width or NO_LIMIT, file=output, color_system=None)
+        console = Console(width=width or 10_000, file=output, color_system=None)
         console.print(*(Text(_clean(line)) for line in self.head), sep="\n")
         for step in (step for step in self.typed if str(step).isprintable()):
             console.print(Text(f"next: {step}"), soft_wrap=True)
