@@ -146,7 +146,7 @@ def evaluate(data: xr.Dataset) -> list[Table]:
 
 
 def audit(data: xr.Dataset, texts: Sequence[Callable[[int], str]] | None = None) -> list[Table]:
-    """Return the rules, the filters, and the suspected pairs with the largest push; `texts`: row -> text of each side."""
+    """Return the rules, the filters, and the suspected pairs with the largest push; `texts`: row -> text by side."""
     urgent, notes = [], []
     for finding in findings.of_audit(data):
         (urgent if finding.kind in {"suspected", "no rule"} else notes).append(finding.text)
