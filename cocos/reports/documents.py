@@ -19,7 +19,7 @@ from cocos.measures.run import axis, episodes
 # Axes with many values, which are summarised by their mean and percentiles.
 ITEMS = ("batch", "query", "proxy")
 QUANTILES = {"p5": 0.05, "p50": 0.5, "p95": 0.95}
-SHORT_AXIS = 12  # values of an axis; a variable along two longer axes is a matrix
+SHORT_AXIS = 12  # values of an axis; a variable along two longer axes of numbers is a matrix
 # Variables that are nested by coordinates first: key of the document, and axes.
 NESTED = {"same_gradient": ("kinds", "end", "kind"), "temperature": ("batch_sizes", "batch_size")}
 # Attributes that are options of a measure, and those that are in documents in another form, or only in tables.
@@ -42,7 +42,7 @@ def generic(data: xr.Dataset) -> dict[str, Any]:
     """Return the header, the attributes with results, `directions`, and the variables without a direction.
 
     A variable over queries has its mean and its 5th, 50th and 95th percentile, one along an axis its values there,
-    nested by their coordinates. Matrices and histograms are left to plots and files.
+    nested by their coordinates; a matrix its corners and its centre. Histograms are left to plots and files.
     """
     content, values, directions = header(data), results_of(data.attrs), {}
     key, *axes = NESTED.get(data.attrs["measure"], (None,))
@@ -98,11 +98,14 @@ def summarised(data: xr.Dataset, name: Hashable) -> xr.DataArray | None:
     items = [dim for dim in values.dims if dim in ITEMS]
     if data.attrs["measure"] == "retrievals" and items:  # of a few queries, by their rows
         values, items = values.assign_coords(query=data["query_index"].values), []
-    long = [dim for dim in values.dims if dim not in {"direction", *items} and values.sizes[dim] > SHORT_AXIS]
-    if values.dtype.kind not in "fiubU" or "bin" in values.dims or f"{name}_band" in data or len(long) > 1:
+    long = [dim for dim, size in values.sizes.items() if size > SHORT_AXIS and dim not in {"direction", *items}]
+    long = [dim for dim in long if values[dim].dtype.kind != "U"]
+    if values.dtype.kind not in "fiubU" or "bin" in values.dims or f"{name}_band" in data:
         return None
     if items and (long or str(name).endswith(("_index", "_group"))) or not set(long) <= set(values.coords):
         return None
+    if len(long) > 1:  # a matrix, by its corners and its centre
+        values = values.isel({dim: [0, values.sizes[dim] // 2, -1] for dim in long})
     if not items:
         return values
     values = values.astype(np.float64)
