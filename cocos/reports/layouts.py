@@ -205,9 +205,9 @@ def diff(data: xr.Dataset) -> list[Table]:
 
 
 def replay(data: xr.Dataset) -> list[Table]:
-    """Return the paired change of the number by which variants are compared, and the means of each variant."""
+    """Return the means of each variant, and the paired change of the number by which variants are compared."""
     means = data["mean"].drop_attrs().to_dataset("metric")
-    return generic(data[list(CHANGE)].sel(metric=data.attrs["by"], drop=True).assign(means))
+    return generic(means.assign(data[list(CHANGE)].sel(metric=data.attrs["by"], drop=True)).assign_attrs(data.attrs))
 
 
 def solve(data: xr.Dataset) -> list[Table]:
