@@ -120,5 +120,7 @@ def show(context: typer.Context, dataset: Any, steps: tuple = (), **texts: Any) 
 
         drawing.draw(measure, datasets, out, width=context.params.get("width"))
     tables, document = cocos.reports.tables(measure, dataset, **texts), cocos.reports.document(measure, dataset)
-    notes = [note for one in datasets for note in cocos.results.lines(one.attrs)]
+    # The tables begin with the urgent findings.
+    urgent = () if context.params["json"] else cocos.counting.findings.first(datasets[0].attrs)
+    notes = [note for one in datasets for note in cocos.results.lines(one.attrs) if note not in urgent]
     print_result(context, tables, document, notes, steps)
