@@ -17,7 +17,7 @@ from cocos import engine, losses
 from cocos.base.errors import InputError
 from cocos.embeddings import Embeddings
 from cocos.embeddings.sampling import Batch
-from cocos.engine import native, readers, sums, sweep
+from cocos.engine import native, plain, readers, sums, sweep
 
 TILE = (96, 112)  # divides none of the inputs
 HARD = ("random", "clustered", "near duplicates", "exact duplicates", "collapsed", "nearly collapsed", "ascending",
@@ -35,6 +35,7 @@ def kernel(request, monkeypatch):
     """Switch the compiled kernel off if a test asks for the plain one."""
     if request.param == "plain":
         monkeypatch.setattr(native, "library", lambda: None)
+        monkeypatch.setattr(plain, "PIECE_SCORES", 2**8)
 
 
 def make(name, **parameters):

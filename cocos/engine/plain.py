@@ -132,9 +132,8 @@ def counted(
             _add_above(piece, high[direction][where], direction, above, counts[where])
             side.sub_(above, alpha=1 + direction)
         at = block, row, column = side.nonzero(as_tuple=True)
-        rows, columns = places[0].start + block * height + row, places[1].start + block * width + column
-        lists.append((rows.int(), columns.int(), piece[at], side[at].to(torch.int8)))
         size += len(row)
-        if size > room:
-            return None
-    return tuple(torch.cat(values) for values in zip(*lists, strict=True))
+        if size <= room:
+            rows, columns = places[0].start + block * height + row, places[1].start + block * width + column
+            lists.append((rows.int(), columns.int(), piece[at], side[at].to(torch.int8)))
+    return tuple(torch.cat(values) for values in zip(*lists, strict=True)) if size <= room else None
