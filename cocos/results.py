@@ -130,6 +130,13 @@ def open(path: Path) -> xr.Dataset | dict[str, xr.Dataset]:
         OSError: the file cannot be read.
         InputError: it is damaged, or not a result of cocos.
         UnsafeFile: it refers to other files.
+
+    Examples:
+        >>> import pathlib, tempfile
+        >>> curves = {name: cocos.measures.weight_curve(name, points=5) for name in ("triplet", "ntxent")}
+        >>> path = cocos.results.save(curves, pathlib.Path(tempfile.mkdtemp(), "curves.nc"))
+        >>> list(cocos.results.open(path))
+        ['triplet', 'ntxent']
     """
     path, labels = Path(path), []
     if path.suffix == ".jsonl":
