@@ -22,7 +22,7 @@ from cocos.counting.comparisons import paired as paired
 from cocos.embeddings.scores import Pairs
 from cocos.embeddings.sources import SOURCES
 
-# Weights of which the statistics are computed at once on a CPU: 1 MiB in float32, which stays in the cache.
+# Weights of which the statistics are computed at once on a CPU: 2 MiB in float64, which stay in the cache.
 WEIGHTS_AT_ONCE = 2**18
 # Queries in a mean, and their description in a label.
 AVERAGED_OVER = {

@@ -34,7 +34,7 @@ from cocos.losses.families.graded import GradedList
 SCORE_TYPES = {"float32": torch.float32, "float64": torch.float64}
 # Scores from which several threads of PyTorch save more time than they spend waiting (measured).
 THREADED_SCORES = 2**20
-# Scores in one block of queries: 1 MiB in float32, so that the dozen passes over a block stay in the cache, and few
+# Scores in one block of queries: 2 MiB in float64, so that the dozen passes over a block stay in the cache, and few
 # blocks divide all candidates by their norms again. Blocks of 2^22 scores took two to six times as long.
 BLOCK_SCORES = 2**18
 # Rows of one side of the batches that are visited together, and counted by one task of an executor.
