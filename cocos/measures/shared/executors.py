@@ -185,6 +185,7 @@ def map_chunks(
                 break
             except BrokenProcessPool as error:
                 if attempt == 2 or not isinstance(executor, Pool):
-                    raise InputError("executor: a worker process ended early, perhaps for lack of memory") from error
+                    hint = "perhaps for lack of memory; use fewer processes"
+                    raise InputError(f"executor: a worker process ended early, {hint}") from error
                 executor = stack.enter_context(Pool(executor.jobs))
     return results
