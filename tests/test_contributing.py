@@ -86,7 +86,7 @@ def test_one_file_is_all_that_an_addition_needs(fresh, tmp_path):
     triplet = (ROOT / "cocos" / "losses" / "triplet.py").read_text("utf-8")
     for kind, text in {**FILES, "loss": re.sub(r"\bTriplet\b", "Mine", triplet)}.items():
         (tmp_path / TABLE[kind] / "mine.py").write_text(text, "utf-8")
-    for kind, neighbour in (("format", "iresnet"), ("data", "beir")):  # a word in the tuple of formats
+    for kind, neighbour in (("format", "iresnet"), ("data", "beir"), ("reader", "hinge")):  # a word in a tuple
         known = tmp_path / TABLE[kind] / "__init__.py"
         known.write_text(known.read_text("utf-8").replace(f" {neighbour},", f" {neighbour}, mine,"), "utf-8")
     (tmp_path / "a.mine").write_text("mine", "utf-8")

@@ -5,8 +5,8 @@ The reader of a loss returns, for each direction, a dict of (queries,) tensors i
 `contributing`); the other statistics of `cocos.statistics.per_query` that need no threshold, `negatives`; and if
 requested and available from one pass, `effective` and `participation`, `relative` and `relative_uncertain`.
 
-The file of a family has a function `reads(loss, eps, *, spread, relative)`, which returns the reader of a loss, or None
-for other losses.
+The file of a family in `FAMILIES` has a function `reads(loss, eps, *, spread, relative)`, which returns the reader of a
+loss, or None for other losses.
 """
 
 from cocos.engine.readers import cross_example, hinge, sigmoid, softmax
@@ -25,6 +25,8 @@ __all__ = [
     "has",
     "of",
 ]
+
+FAMILIES = (softmax, hinge, sigmoid, cross_example)
 
 
 def of(loss, eps: float = 0.01, *, spread: bool = True, relative: bool = False):
@@ -50,6 +52,5 @@ def has(loss) -> bool:
 
 
 def _own(loss, eps: float, *, spread: bool, relative: bool):
-    families = (softmax, hinge, sigmoid, cross_example)
-    possible = (family.reads(loss, eps, spread=spread, relative=relative) for family in families)
+    possible = (family.reads(loss, eps, spread=spread, relative=relative) for family in FAMILIES)
     return next((reader for reader in possible if reader is not None), None)
