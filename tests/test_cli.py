@@ -195,6 +195,9 @@ def test_high_temperature_gets_a_hint(file):
     assert "temperature=0.05" in call("count", file, "-p", "temperature=20").stderr
     assert "hint" not in call("count", file, "-p", "temperature=0.5").stderr
     assert call("count", file, "-p", "temperature=20", "-q").stderr == ""
+    for text in ("0.1,0.2", "abc", "inf"):
+        refused = call("count", file, "-p", f"temperature={text}")
+        assert refused.exit_code == 2 and refused.stderr.count("\n") == 1 and "temperature" in refused.stderr
 
 
 def test_count_json_has_the_contract_keys(file):

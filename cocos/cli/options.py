@@ -4,6 +4,8 @@ A command lists its options as parameters, and `chosen` collects them by name. N
 the measure has the default, which the help repeats.
 """
 
+import math
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -136,7 +138,7 @@ def read_parameters(context: Context) -> dict[str, str]:
             raise InputError(f"parameter {name}: {parameters[name]} and {value}, expected one value")
         parameters[name] = value
         if name.endswith("temperature") and not context.params["quiet"]:
-            (number,) = read_numbers("temperature", value)
-            if number >= MIN_SCALE:
-                terminal.say(f"hint: temperature {value} is high; if it is a scale, use {name}={1 / number:.4g}")
+            with suppress(ValueError):  # the loss refuses other text
+                if MIN_SCALE <= (number := float(value)) < math.inf:
+                    terminal.say(f"hint: temperature {value} is high; if it is a scale, use {name}={1 / number:.4g}")
     return parameters
