@@ -438,7 +438,7 @@ def test_without_scripts_every_picture_and_number_is_there(opened, example):
     assert len(pictures) == sum(len(each.pictures) for each in example.sections)
     assert all(each.is_visible() for each in pictures)
     assert tab.locator(".slider").is_hidden() and tab.locator("#explorer").is_hidden()
-    assert "contribute" in tab.inner_text("#how-many")
+    assert "contributing" in tab.inner_text("#how-many")
     assert tab.locator("#queries details").count() == page.LISTED_QUERIES
 
 
