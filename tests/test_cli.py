@@ -128,6 +128,7 @@ WRONG = {
     f"plot landscape --proxies {2**70}": "proxies",
     "plot dtp e.npz": "proxies",
     "plot dtp": "FILE",
+    "verify ntxent --batch-size 8": "--batch-size",
     "verify nothing": "'nothing'",
     "verify -p margin=1": "'margin'",
     "run missing": "missing",

@@ -46,10 +46,11 @@ def verify(
             dataset = cocos.measures.same_gradient(*same_as, checkpoint, parameters=typed, progress=start, **values)
         output.show(context, dataset)
         raise typer.Exit(1 - dataset.attrs["same"])
-    if checkpoint is None:
-        chosen = [cocos.losses.load(name, typed) for name in ([loss] if loss else cocos.losses.names())]
-    else:
-        chosen = [checkpoint.loss(loss, typed)[0]]
+    if checkpoint is None and values:
+        flag = next(iter(values)).replace("_", "-")
+        raise InputError(f"--{flag}: expected with a FILE; without one, losses are verified on synthetic input")
+    names = [loss] if loss else cocos.losses.names()
+    chosen = [checkpoint.loss(loss, typed)[0]] if checkpoint else [cocos.losses.load(name, typed) for name in names]
     if out is not None and len(chosen) > 1:
         raise InputError(f"--out {out}: contains one loss, expected --loss")
     with output.progress(quiet) as start:
