@@ -104,7 +104,7 @@ OWN_STATISTIC = """
         return {"near": ((pairs.scores > 0.5) & pairs.negative).sum(dim=1)}
 """
 OWN_ROW = """
-    Statistic("near", "negatives above a half", own=True, numbers=(
+    Statistic("near", "negatives above a half", by_loss=True, numbers=(
         Number(row="negatives that are near"),
     )),
 """

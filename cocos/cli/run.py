@@ -59,7 +59,7 @@ def run(
         checkpoints = run[0] if stored else run
         dataset = cocos.measures.run(checkpoints, loss, opener=opener, executor=executor, progress=start, **values)
     saved = out is not None and out.suffix == ".nc"
-    steps = cocos.reports.layouts.following(dataset, [out] if saved else run, kept=stored or saved)
+    steps = cocos.reports.layouts.following(dataset, [out] if saved else run, saved=stored or saved)
     output.show(context, dataset, steps)
     if failing & {episode["detector"] for episode in cocos.reports.layouts.episodes(dataset)}:
         raise typer.Exit(1)

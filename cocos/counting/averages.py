@@ -86,30 +86,34 @@ def of_batches(values: Mapping[str, np.ndarray], axis: int | tuple[int, ...]) ->
         largest = np.max(values["pull"], where=exists & np.isfinite(values["pull"]), initial=0.0)
         values = {**values, "pull": values["pull"] / (largest or 1)}  # so that no sum overflows
     for statistic in STATISTICS:
-        if (own := values.get(statistic.variable)) is None:
+        if (observed := values.get(statistic.variable)) is None:
             continue
         for number in statistic.numbers:
             if number.by and number.by not in values and number.value is not None:
                 continue  # its denominator was not computed
-            numbers[number.name] = _average(number, own, exists, values, axis)
+            numbers[number.name] = _average(number, observed, exists, values, axis)
             if number.how == "sum" and statistic.by_unit and unknown:
                 numbers[number.name] = np.full(np.shape(numbers[number.name]), np.nan)
     return numbers
 
 
 def _average(
-    number: Number, own: np.ndarray, exists: np.ndarray, values: Mapping[str, np.ndarray], axis: int | tuple[int, ...]
+    number: Number,
+    observed: np.ndarray,
+    exists: np.ndarray,
+    values: Mapping[str, np.ndarray],
+    axis: int | tuple[int, ...],
 ) -> np.ndarray:
     """Return one number of the queries that exist, from the values of its statistic."""
-    where, chosen = exists & ~np.isnan(own), None if number.value is None else own == number.value
+    where, chosen = exists & ~np.isnan(observed), None if number.value is None else observed == number.value
     if number.how == "sum":
-        return (np.where(where, own, 0) if chosen is None else chosen).sum(axis=axis)
+        return (np.where(where, observed, 0) if chosen is None else chosen).sum(axis=axis)
     if number.by in values:  # without the statistic it is a mean over the queries
         weight = np.where(where, values[number.by], 0)
-        parts = np.where(chosen, weight, 0) if chosen is not None else np.where(where, own * weight, 0)
+        parts = np.where(chosen, weight, 0) if chosen is not None else np.where(where, observed * weight, 0)
         return ratio(parts.sum(axis=axis), weight.sum(axis=axis))
-    over = {"all": exists, "any": own > 0, "pushed": values.get("effective_per_query", own) > 0}[number.over]
-    return mean(own if chosen is None else np.where(np.isnan(own), np.nan, chosen), over, axis)
+    over = {"all": exists, "any": observed > 0, "pushed": values.get("effective_per_query", observed) > 0}[number.over]
+    return mean(observed if chosen is None else np.where(np.isnan(observed), np.nan, chosen), over, axis)
 
 
 def mean(values: np.ndarray, where: np.ndarray, axis: int | tuple[int, ...]) -> np.ndarray:

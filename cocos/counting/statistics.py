@@ -74,7 +74,7 @@ class Statistic:
     units: str = "candidates"
     numbers: tuple[Number, ...] = ()  # of a batch; none: only single queries have it
     by_unit: bool = False  # it is by the natural unit of the loss, and NaN if that is not known
-    own: bool = False  # a loss computes it (`Loss.extra`)
+    by_loss: bool = False  # a loss computes it (`Loss.extra`)
     rare: bool = False  # a table shows it only if it is not 0
     asked: bool = False  # it is computed only on request
     compared: bool = False  # `cocos diff` compares two results by it, query by query
@@ -149,13 +149,13 @@ STATISTICS = (
                row="share of the positives (W+)",
                record="weight_positive"),
     )),
-    Statistic("eq7", "count of Eq. 7", "pairs per positive", own=True, numbers=(
+    Statistic("eq7", "count of Eq. 7", "pairs per positive", by_loss=True, numbers=(
         Number("eq7_mean", over="any", symbol="C^q", row="Eq. 7 count, queries with any (C^q)"),
         Number("eq7_sum", "count of Eq. 7, sum over the batch", how="sum", row="full batch of {batch}: Eq. 7 count"),
         Number("eq7_idle", "queries without any count of Eq. 7", "queries", how="sum", value=0, symbol="C^0",
                row="full batch of {batch}: Eq. 7 count of 0"),
     )),
-    Statistic("clamped", "fraction of positives at the clamp (HCL), without push", "1", own=True,
+    Statistic("clamped", "fraction of positives at the clamp (HCL), without push", "1", by_loss=True,
               numbers=(
         Number("", "queries with all positives at the clamp (HCL), without push", "queries", how="sum", value=1,
                row="full batch of {batch}: queries at the clamp", record="clamped"),
@@ -167,21 +167,21 @@ STATISTICS = (
               numbers=(
         Number(row="pushed positives"),
     )),
-    Statistic("masked", "negatives suspected by the filter of the loss", own=True, rare=True, numbers=(
+    Statistic("masked", "negatives suspected by the filter of the loss", by_loss=True, rare=True, numbers=(
         Number(row="negatives suspected by the filter"),
     )),
-    Statistic("masked_push", "push fraction of the suspected negatives, without the filter", "1", own=True, rare=True,
-              numbers=(
+    Statistic("masked_push", "push fraction of the suspected negatives, without the filter", "1",
+              by_loss=True, rare=True, numbers=(
         Number("", "push fraction of the suspected negatives, without the filter", by="unfiltered_push", scale=100,
                row="their push fraction without the filter, %"),
     )),
     Statistic("below_zero", "positive scores below 0", "1",
-              own=True, numbers=(
+              by_loss=True, numbers=(
         Number("", "fraction of queries with a positive score below 0"),
     )),
     Statistic("relative_uncertain", "candidates with a push fraction within rounding of eps"),
     Statistic("uncertain", "candidates with a share within rounding of eps"),
-    Statistic("unfiltered_push", "total weight above zero of the negatives without the filter", "weight", own=True),
+    Statistic("unfiltered_push", "total weight above zero of the negatives without the filter", "weight", by_loss=True),
     Statistic("negative_push", "total weight above zero of the negatives", "weight"),
     Statistic("push", "total weight above zero", "weight"),
     Statistic("pull", "total weight below zero", "weight"),

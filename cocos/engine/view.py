@@ -259,28 +259,28 @@ class View:
         number = last - first
         total = int(number.sum())
         query = torch.repeat_interleave(torch.arange(stop - start, device=self.device), number, output_size=total)
-        other = first[query] + torch.arange(total, device=self.device) - (number.cumsum(0) - number)[query]
+        column = first[query] + torch.arange(total, device=self.device) - (number.cumsum(0) - number)[query]
         if self.shared:
-            distinct = self.sides[1 - direction].order[other] != side.order[query + start]
-            query, other = query[distinct], other[distinct]
-        return query, other
+            distinct = self.sides[1 - direction].order[column] != side.order[query + start]
+            query, column = query[distinct], column[distinct]
+        return query, column
 
     def scored(self, direction: int, start: int, stop: int) -> tuple[Tensor, Tensor, Tensor]:
         """Return `positives` with their float64 scores, (P,) each; few positives are scored once and cached."""
         edges = self.positive_edges(direction)
         if edges[-1] > CACHED_POSITIVES * (len(edges) - 1):
-            query, other = self.positives(direction, start, stop)
-            pair = (query + start, other)
-            return query, other, self.exact(*pair[:: 1 - 2 * direction])
+            query, column = self.positives(direction, start, stop)
+            pair = (query + start, column)
+            return query, column, self.exact(*pair[:: 1 - 2 * direction])
         if direction not in self._scored:
-            query, other = self.positives(direction, 0, len(edges) - 1)
+            query, column = self.positives(direction, 0, len(edges) - 1)
             if direction == 1 and 0 in self._scored and self.sides[1].partner is not None:
-                score = self._scored[0][2][other]
+                score = self._scored[0][2][column]
             else:
-                score = self.exact(*(query, other)[:: 1 - 2 * direction])
-            self._scored[direction] = (query, other, score)
-        query, other, score = (values[edges[start] : edges[stop]] for values in self._scored[direction])
-        return query - start, other, score
+                score = self.exact(*(query, column)[:: 1 - 2 * direction])
+            self._scored[direction] = (query, column, score)
+        query, column, score = (values[edges[start] : edges[stop]] for values in self._scored[direction])
+        return query - start, column, score
 
     def positive_edges(self, direction: int) -> np.ndarray:
         """Number of positives before each query, (n + 1,)."""

@@ -150,7 +150,7 @@ def count(
         raise InputError(f"{stored.name} is read batch by batch, which does not go with metrics")
     if stored is not None and single:
         return _count_stored(stored, embeddings, asked[0], how, options, chosen, sampling)
-    # All slices of a set have the health of the same rows: all of them, or those of the first batch.
+    # Slices of a set report the same health: of the whole set, or of the first batch of a set on disk.
     options["everything"] = chosen is not None and stored is None
     runs = prepare_all(embeddings, asked, **options, **sampling)
     _check(runs, convention)

@@ -99,9 +99,9 @@ def dtp(
     unknown = set(alpha or {}) - set(runs)
     if unknown:
         raise InputError(nearest("run", sorted(unknown)[0], runs))
-    every, left, opened, recorded = [], {}, [], {name: [] for name in runs}
+    distances, left, opened, recorded = [], {}, [], {name: [] for name in runs}
     for name, run in runs.items():
-        every.append([])
+        distances.append([])
         report = progress and progress(f"measuring {name}")
         for done, (entry, step) in enumerate(zip(run, steps, strict=True), start=1):
             checkpoint = opener(entry) if isinstance(entry, Path) else entry
@@ -116,19 +116,19 @@ def dtp(
                         f"{checkpoint.path}: no class proxies (directions {', '.join(embeddings.directions)}); save "
                         "them for each checkpoint: numpy.savez(FILE, embeddings=..., labels=..., proxies=...)"
                     )
-            every[-1].append(_by_class(embeddings, metric, f"{name}, step {step}"))
+            distances[-1].append(_by_class(embeddings, metric, f"{name}, step {step}"))
             left[f"{name}, step {step}"] = "" if embeddings is None else _left_out(embeddings)
             if report:
                 report(done, number)
-        missing = [not found for found in every[-1]]
+        missing = [not found for found in distances[-1]]
         if missing[0] or missing != sorted(missing):
             raise InputError(
                 f"{name}: checkpoint {missing.index(True)} of {len(missing)} is None, expected None only at the end, "
                 "where a run has diverged, and at least one checkpoint before it"
             )
-    classes = sorted(set().union(*(found for run in every for found in run)))
+    classes = sorted(set().union(*(found for run in distances for found in run)))
     table = torch.tensor(
-        [[[found.get(c, math.nan) for c in classes] for found in run] for run in every], dtype=torch.float64
+        [[[found.get(c, math.nan) for c in classes] for found in run] for run in distances], dtype=torch.float64
     )
     bounds = torch.nanquantile(table, torch.tensor(CLASS_BAND, dtype=table.dtype), dim=2)
     bounds_of: dict = dict.fromkeys(runs, math.nan)

@@ -140,7 +140,7 @@ def _with_distractors(
     dims: int | None,
     progress: Progress | None,
 ) -> Embeddings:
-    """Append candidates that match no query; `dims` truncates those of a file."""
+    """Append the candidates of another set, which match no query; `dims` is the width to which a file is cut."""
     if isinstance(distractors, Path | str):
         distractors = open_checkpoint(distractors)
         distractors = distractors if dims is None else distractors.truncate(dims)

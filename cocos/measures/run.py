@@ -384,19 +384,19 @@ class _CheckpointMeasure:
         if isinstance(self.other_data, training_data.Source):
             if not isinstance(given, Checkpoint) or given.encoder is None:
                 raise InputError(f"evaluated {self.evaluated}: it is training data, and there is no encoder for them")
-            found = replace(given, training=self.other_data, rows=None, embedder=None)
+            source = replace(given, training=self.other_data, rows=None, embedder=None)
         elif step in self.other_data:
-            found = files.open(self.other_data[step])
-            found = found.truncate(given.dims) if isinstance(given, Checkpoint) and given.dims else found
+            source = files.open(self.other_data[step])
+            source = source.truncate(given.dims) if isinstance(given, Checkpoint) and given.dims else source
         else:
             steps = ", ".join(map(str, self.other_data))
             raise InputError(f"evaluated {self.evaluated}: no checkpoint of step {step}; it has {steps}")
-        other = next((name for name in EVALUATED_SPLITS if name in found.splits), "train")
-        made = embedded(found, other, device, say)
-        if len(made.directions) != len(counted.directions):
-            sides = [", ".join(each.directions) for each in (made, counted)]
+        other = next((name for name in EVALUATED_SPLITS if name in source.splits), "train")
+        embeddings = embedded(source, other, device, say)
+        if len(embeddings.directions) != len(counted.directions):
+            sides = [", ".join(each.directions) for each in (embeddings, counted)]
             raise InputError(f"evaluated {self.evaluated}: its directions are {sides[0]}, and those counted {sides[1]}")
-        return made
+        return embeddings
 
 
 def _other_data(evaluated: Path | str | None, steps: Sequence[int]) -> training_data.Source | Mapping[int, Path] | None:

@@ -304,10 +304,10 @@ def _questioned(loss, other, trial: Trial) -> TrialResult:
 def _against(loss, other, pairs) -> tuple[float, float]:
     """Distance from another loss up to a factor, and the factor: of the weights, or of the embeddings' gradients."""
     if reads_embeddings(loss) or reads_embeddings(other):
-        ours, theirs = (embedding_gradient(each, pairs)[1] for each in (loss, other))
+        first, second = (embedding_gradient(each, pairs)[1] for each in (loss, other))
     else:
-        ours, theirs = loss.weight(pairs), other.weight(pairs)
-    found = fit(theirs, ours)
+        first, second = loss.weight(pairs), other.weight(pairs)
+    found = fit(second, first)
     if max(found.size, found.other) < NEGLIGIBLE:
         return math.nan, math.nan
     return found.off / max(found.other, 1e-12), found.ratio

@@ -175,7 +175,7 @@ class Named:
     def of_pairs(self, direction: str, pairs: Pairs) -> Seen:
         """Read one direction of a batch from its pairs."""
         loss = weights.bound(self.loss, pairs)
-        found, part = loss.weight(pairs), pairs.embeddings
+        weight, part = loss.weight(pairs), pairs.embeddings
         kind = "softmax" if loss.softmax_scale is not None else "hinge" if loss.hinge else None
         scale = loss.logistic[0] if loss.logistic else loss.softmax_scale
         kind = "sigmoid" if loss.logistic else kind
@@ -184,7 +184,7 @@ class Named:
         return Seen(
             direction,
             pairs.scores,
-            found,
+            weight,
             pairs.positive,
             pairs.negative,
             unit=loss.unit(pairs) if known else None,

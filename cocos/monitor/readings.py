@@ -376,7 +376,7 @@ def _further(seen: Seen, sums: Mapping[str, float], eps: float) -> dict[str, flo
     statistics are, is left out of a backward pass.
     """
     wanted = [each for each in RECORDED if each.record not in sums]
-    own = [each for each in wanted if statistics.BY_NAME[each.of].own]
+    own = [each for each in wanted if statistics.BY_NAME[each.of].by_loss]
     plain = [each for each in wanted if each not in own and not (seen.unit is None and each.of in statistics.BY_SHARE)]
     found = seen.extra(eps) if seen.extra is not None and own else {}
     if plain or any(each.of in found and (each.by or each.over == "pushed") for each in own):

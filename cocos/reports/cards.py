@@ -43,13 +43,13 @@ def card(name: str) -> Table:
     return Table(("", ""), tuple(lines(entry(name))), left=True, typed=(Step("count", ("example",), {"loss": name}),))
 
 
-def contents(about: dict) -> Table:
+def contents(content: dict) -> Table:
     """Write the JSON of `cocos inspect` as a table, with the command to type next."""
-    refused = [file for file in about.get("checkpoints", []) if file["container"] in {"refused", "unreadable"}]
-    notes = filter(None, [about.get("advice"), *(file["advice"] for file in refused)])
-    hidden = {"next", "notes", "advice", *(["tensors"] if about.get("encoder") else [])}
-    rows = lines({key: value for key, value in about.items() if key not in hidden})
-    return Table(("", ""), tuple(rows), (), tuple(notes), left=True, typed=tuple(filter(None, [about["next"]])))
+    refused = [file for file in content.get("checkpoints", []) if file["container"] in {"refused", "unreadable"}]
+    notes = filter(None, [content.get("advice"), *(file["advice"] for file in refused)])
+    hidden = {"next", "notes", "advice", *(["tensors"] if content.get("encoder") else [])}
+    rows = lines({key: value for key, value in content.items() if key not in hidden})
+    return Table(("", ""), tuple(rows), (), tuple(notes), left=True, typed=tuple(filter(None, [content["next"]])))
 
 
 def lines(values: dict, prefix: str = "") -> Iterator[tuple[str, str]]:

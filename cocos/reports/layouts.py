@@ -108,7 +108,7 @@ def _rows(summary: dict, directions: Collection[dict]) -> Iterator[tuple[str, ..
 
 
 def latex(data: xr.Dataset | Mapping[str, xr.Dataset], label: str) -> str:
-    """Write the published columns of a loss, or those of the triplet loss, as LaTeX; of several, a tabular each."""
+    """Write the published columns of a loss as LaTeX, by default those of triplet; one tabular per loss."""
     if not isinstance(data, xr.Dataset):
         return "\n\n".join(latex(single, label) for single in data.values())
     summary, escapes = documents.count(data), str.maketrans(ESCAPES)
@@ -139,7 +139,8 @@ def evaluate(data: xr.Dataset) -> list[Table]:
                 columns[side if condition == "without" else f"{side} + distractors"] = single
     for key in (key for key in map(str, data) if data[key].dims[-1] == "fold"):
         numbers = (single[key] for single in columns.values())
-        cells = (spread(averages.entry(values.mean().item(), values.values), 2) for values in numbers)
+        digits = 0 if key in ("queries", "candidates") and folds == 1 else 2
+        cells = (spread(averages.entry(values.mean().item(), values.values), digits) for values in numbers)
         rows.append((f"{key.replace('_', ' ')}{' (%)' if data[key].attrs['units'] == '%' else ''}", *cells))
     notes = [f"mean ± standard deviation over {folds} folds, sizes of one fold"] if folds > 1 else []
     return [Table(("", *columns), tuple(rows), head(data), (*notes, data.attrs["ties"]))]
@@ -238,9 +239,9 @@ def watched(data: xr.Dataset) -> str:
     return summary if episodes(data) else f"no detector fires: {summary}"
 
 
-def following(data: xr.Dataset, paths: Sequence[Path], *, kept: bool = False) -> tuple[Step, ...]:
-    """Return the commands that draw the curves of a run, without options if `kept`, and compare its first and last."""
-    step = Step("run", tuple(map(str, paths)), {"out": "run.png"}, carry=not kept)
+def following(data: xr.Dataset, paths: Sequence[Path], *, saved: bool = False) -> tuple[Step, ...]:
+    """Return the commands that draw the curves of a run, without options if `saved`, and compare its first and last."""
+    step = Step("run", tuple(map(str, paths)), {"out": "run.png"}, carry=not saved)
     files = [str(file) for file in data["file"].values if str(file)] if "file" in data else []
     return (step, Step("diff", (files[0], files[-1]))) if len(files) > 1 else (step,)
 

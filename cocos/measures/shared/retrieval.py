@@ -320,8 +320,8 @@ def clustered(vectors: Tensor, labels: Tensor, seed: int = 0) -> tuple[float, st
     if affordable < classes:
         inside = torch.isin(places, order[:affordable])
         vectors, labels = vectors[inside], labels[inside]
-        drawn = f"{affordable:,} of the {classes:,} classes"
-        note = f"NMI: of {drawn}, drawn by the seed ({len(labels):,} of {samples:,} samples)"
+        part = f"{affordable:,} of the {classes:,} classes"
+        note = f"NMI: of {part}, drawn by the seed ({len(labels):,} of {samples:,} samples)"
         classes = affordable
     most = min(ITERATIONS, max(FEWEST_ITERATIONS, BUDGET // (len(labels) * classes * width) - 1))
     clusters, moved = kmeans(vectors, kmeans_plus_plus(vectors, classes, seed), most)
